@@ -233,16 +233,17 @@ double traffic_of_planes(const Bench& bench, const Way& way) {
 namespace {
 
 const char* name_of(OpKind kind) {
-  constexpr const char* kNames[] = {"fetch",    "convert",  "save",     "spill",   "upload",
-                                    "download", "gather",   "reduce",   "forward", "recompute",
-                                    "backward", "loss",     "evaluate", "logits",  "norm",
-                                    "decide",   "optimize", "input",    "output"};
+  constexpr const char* kNames[] = {
+      "fetch",  "convert", "save",      "spill",    "upload", "download", "gather",
+      "reduce", "forward", "recompute", "backward", "loss",   "evaluate", "logits",
+      "norm",   "decide",  "optimize",  "input",    "output", "send",     "recv"};
   static_assert(std::size(kNames) == plan::kOpKindCount);
   return kNames[static_cast<size_t>(kind)];
 }
 
 const char* name_of(model::SegmentKind kind) {
-  constexpr const char* kNames[] = {"embedding", "attention", "mlp", "head", "external"};
+  constexpr const char* kNames[] = {"embedding", "attention", "mlp", "head",
+                                    "external",  "received",  "sent"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -146,11 +146,12 @@ void CheckpointReader::read_plane(int segment, Plane plane, int64_t first, int64
 void CheckpointReader::read_parameter(int segment, size_t index, Plane plane, int64_t first,
                                       int64_t count, char* out) {
   const model::Parameter& here = slice_.segments[static_cast<size_t>(segment)].parameters[index];
+  const int whole = slice_.stage.whole_segment(segment);
   const int64_t width = width_of(plane, manifest_.recipe);
   for (const model::ModelSpec& slice : stored_) {
-    const model::Parameter* there = find_stored(slice, segment, index, here.name);
+    const model::Parameter* there = find_stored(slice, whole, index, here.name);
     if (there == nullptr) continue;
-    const Key key = {slice.tensor.rank, segment, plane};
+    const Key key = {slice.tensor.rank, whole, plane};
     model::for_each_overlap(here, first, count, *there, [&](const model::SliceOverlap& both) {
       read_stored(key, there->offset + both.there, both.count, out + (both.here - first) * width);
     });

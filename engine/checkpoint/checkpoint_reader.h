@@ -26,7 +26,7 @@ namespace strata::checkpoint {
 class CheckpointReader : public exec::StateSource {
  public:
   // `path` is the directory of one checkpoint, and `spec` the whole model. What is read is state of
-  // `slice`, or of the whole model if it is null.
+  // `slice` (of tensor ranks, of a stage), or of the whole model if it is null.
   CheckpointReader(const std::string& path, const model::ModelSpec& spec, Recipe recipe,
                    exec::StateSource& frozen, const model::ModelSpec* slice = nullptr);
 

@@ -15,7 +15,7 @@ namespace strata::checkpoint {
 
 CheckpointWriter::CheckpointWriter(const model::ModelSpec& spec, const shard::Layout& layout,
                                    const CheckpointWriterOptions& options)
-    : layout_(layout), options_(options), active_(options.mesh.saves()), hash_(spec) {
+    : spec_(spec), layout_(layout), options_(options), active_(options.mesh.saves()), hash_(spec) {
   table_.rank = options.mesh.rank;
   if (!active_) return;
   table_.name = state_file_name(options.mesh.rank);
@@ -76,8 +76,13 @@ void CheckpointWriter::write_chunk(const exec::ChunkState& chunk) {
 void CheckpointWriter::write_plane(const exec::ChunkState& chunk, Plane plane, const char* data) {
   const int64_t bytes = chunk.state_count * width_of(plane, options_.recipe);
   if (bytes == 0) return;
-  StateExtent extent{chunk.segment, plane, chunk.state_first, chunk.state_count, offset_,
-                     bytes,         {}};
+  StateExtent extent{spec_.stage.whole_segment(chunk.segment),
+                     plane,
+                     chunk.state_first,
+                     chunk.state_count,
+                     offset_,
+                     bytes,
+                     {}};
   extent.checksums.reserve(static_cast<size_t>(ceil_div(bytes, kCheckpointBlockBytes)));
   STRATA_CHECK(offset_ + round_up(bytes, kPageBytes) <= table_.bytes);
   for (int64_t at = 0; at < bytes; at += kCheckpointBufferBytes) {

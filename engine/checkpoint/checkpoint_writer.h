@@ -50,6 +50,7 @@ class CheckpointWriter : public exec::StateSink {
   void poison_on_failure(const Work& work);
 
   // Constant after construction
+  const model::ModelSpec& spec_;
   const shard::Layout& layout_;
   const CheckpointWriterOptions options_;
   const bool active_;

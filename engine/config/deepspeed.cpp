@@ -294,7 +294,10 @@ class Importer : ImportWriter {
     const auto tensor = given != nullptr  ? parse_whole_number(given->text)
                         : here != nullptr ? parse_whole_number(text_of(*here))
                                           : std::nullopt;
-    const int64_t ranks = std::max<int64_t>(1, tensor.value_or(1));
+    const GivenOption* stages = given_elsewhere("pipeline-ranks");
+    const auto pipeline = stages != nullptr ? parse_whole_number(stages->text) : std::nullopt;
+    const int64_t ranks =
+        std::max<int64_t>(1, tensor.value_or(1)) * std::max<int64_t>(1, pipeline.value_or(1));
     return ranks_ % ranks == 0 ? ranks_ / ranks : ranks_;  // what does not divide is refused later
   }
 
@@ -322,12 +325,13 @@ class Importer : ImportWriter {
       };
       name("micro-batch", micro);
       name("accumulate", accumulate);
-      return refuse(*batch_, fmt::format("not {}{}{} ({}){} (change one of them, or take "
-                                         "train_batch_size out of the file)",
-                                         both && fits ? "" : "a multiple of ", factors,
-                                         counted(ranks, "rank"),
-                                         ranks == ranks_ ? "--ranks" : "--ranks / --tensor-ranks",
-                                         fits ? fmt::format(", which is {}", known) : ""));
+      return refuse(
+          *batch_,
+          fmt::format("not {}{}{} ({}){} (change one of them, or take "
+                      "train_batch_size out of the file)",
+                      both && fits ? "" : "a multiple of ", factors, counted(ranks, "rank"),
+                      ranks == ranks_ ? "--ranks" : "--ranks with data of their own",
+                      fits ? fmt::format(", which is {}", known) : ""));
     }
     if (both) return ignore(*batch_, "follows from the other two");
     set(*batch_, micro.value ? "accumulate" : "micro-batch", {fmt::format("{}", *total / known)});

@@ -35,6 +35,10 @@ bool has_one_rank(const Options& options) {
   return options.ranks == 1;
 }
 
+bool has_one_stage(const Options& options) {
+  return options.pipeline_ranks == 1;
+}
+
 bool has_one_data_rank(const Options& options) {
   return options.data_ranks() == 1;
 }
@@ -123,6 +127,12 @@ constexpr IdleRule kIdleRules[] = {
      "--weight-decay is 0, so nothing decays (give --weight-decay too)"},
     {kOfSteps, "tensor-ranks", has_one_rank, kHarmless,
      "a single rank has all of every block (give --ranks N)"},
+    {kOfSteps, "pipeline-ranks", has_one_rank, kHarmless,
+     "a single rank has all blocks (give --ranks N)"},
+    {kOfSteps, "pipeline-windows", has_one_stage, kHarmless,
+     "all blocks are in one stage (give --pipeline-ranks N)"},
+    {kOfSteps, "pipeline-schedule", has_one_stage, kHarmless,
+     "all blocks are in one stage (give --pipeline-ranks N)"},
     {kOfSteps, "zero-stage", has_one_data_rank, kHarmless,
      "a single rank shares nothing (give --ranks N)"},
     {kOfSteps, "shard-ranks", has_one_data_rank, kHarmless,

@@ -153,6 +153,10 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"tensor-model-parallel-size", "tensor-ranks"},
     {"tensor-parallel-size", "tensor-ranks"},
     {"tp-size", "tensor-ranks"},
+    {"pipeline-model-parallel-size", "pipeline-ranks"},
+    {"pipeline-parallel-size", "pipeline-ranks"},
+    {"pp-size", "pipeline-ranks"},
+    {"pp", "pipeline-ranks"},
     {"tp", "tensor-ranks"},
     {"tensor-parallel", "tensor-ranks"},
     {"nproc", "ranks"},
@@ -204,7 +208,6 @@ constexpr std::string_view kOwnLoader =
     "leave it out: data is read ahead, and --threads sets the threads for arithmetic";
 constexpr std::string_view kGlobalBatch =
     "give --micro-batch and --accumulate; their product, times --ranks, is the batch of a step";
-constexpr std::string_view kNoPipeline = "leave it out: ranks share the batch, not the layers";
 
 // Names of what is done in another way here or not at all, and what to do. A * ends a beginning.
 constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
@@ -238,8 +241,6 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"tokenizer*", "leave it out: the tokenizer is that of the model directory"},
     {"global-batch-size", kGlobalBatch},
     {"train-batch-size", kGlobalBatch},
-    {"pp", kNoPipeline},
-    {"pipeline-*", kNoPipeline},
     {"device-map", "leave it out: the planner decides what lies where"},
     {"local-rank",
      "leave it out: strata launch, torchrun, srun and mpirun say which rank a process is"},

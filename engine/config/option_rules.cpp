@@ -93,18 +93,34 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
 }
 
 void check_ranks(const Options& options, std::vector<std::string>& problems) {
-  if (options.ranks % options.tensor_ranks != 0) {
-    problems.push_back(
-        fmt::format("--tensor-ranks {0} does not divide --ranks {1} (give --ranks a multiple of "
-                    "{0}, or --tensor-ranks 1)",
-                    options.tensor_ranks, options.ranks));
+  const auto require_divides = [&](const char* name, int64_t part, int64_t ranks,
+                                   const char* of_ranks) {
+    if (ranks % part == 0) return true;
+    problems.push_back(fmt::format(
+        "--{0} {1} does not divide {2} {3} (give --ranks a multiple of {1}, or --{0} 1)", name,
+        part, of_ranks, ranks));
+    return false;
+  };
+  if (!require_divides("tensor-ranks", options.tensor_ranks, options.ranks, "--ranks")) return;
+  const bool sliced = options.tensor_ranks > 1;
+  if (!require_divides("pipeline-ranks", options.pipeline_ranks,
+                       options.ranks / options.tensor_ranks,
+                       sliced ? "--ranks / --tensor-ranks =" : "--ranks")) {
     return;
   }
+  if (options.pipeline_windows > 0 && options.accumulate % options.pipeline_windows != 0) {
+    problems.push_back(
+        fmt::format("--pipeline-windows {} does not divide --accumulate {} (give a number that "
+                    "does, or leave it out)",
+                    options.pipeline_windows, options.accumulate));
+  }
   if (options.shard_ranks == 0 || options.data_ranks() % options.shard_ranks == 0) return;
-  const std::string of_data =
-      options.tensor_ranks == 1
-          ? ""
-          : fmt::format(" / --tensor-ranks {} = {}", options.tensor_ranks, options.data_ranks());
+  std::string of_data;
+  if (sliced) of_data += fmt::format(" / --tensor-ranks {}", options.tensor_ranks);
+  if (options.pipeline_ranks > 1) {
+    of_data += fmt::format(" / --pipeline-ranks {}", options.pipeline_ranks);
+  }
+  if (!of_data.empty()) of_data += fmt::format(" = {}", options.data_ranks());
   problems.push_back(
       fmt::format("--shard-ranks {} does not divide --ranks {}{} (give a number that "
                   "does)",

@@ -50,6 +50,7 @@ constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward
 constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
 constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
 constexpr std::string_view kCollectives[] = {"gloo", "mpi"};
+constexpr std::string_view kPipelineSchedules[] = {"1f1b", "gpipe"};
 constexpr std::string_view kExportDtypes[] = {"source", "fp32"};
 constexpr std::string_view kBenchModes[] = {"read", "write", "mixed"};
 
@@ -226,7 +227,7 @@ constexpr OptionRow kTable[] = {
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Ranks that train together; a step learns from micro-batch x accumulate samples of every "
      "rank, "
-     "or of every group of --tensor-ranks."},
+     "or of every group of --tensor-ranks and --pipeline-ranks."},
     {"max-restarts", kInt, &O::max_restarts, kLaunch, kRanks, "N", "", kFromZero, "",
      "When a rank is killed or hangs, start all ranks again from the newest checkpoint, at most N "
      "times."},
@@ -255,10 +256,23 @@ constexpr OptionRow kTable[] = {
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
-     "Ranks that share one copy of the state; the number divides --ranks / --tensor-ranks."},
+     "Ranks that share one copy of the state; the number divides --ranks / --tensor-ranks / "
+     "--pipeline-ranks."},
     {"tensor-ranks", kInt, &O::tensor_ranks, kStep, kRanks, "N", "", kFromOne, "",
      "Ranks that slice the heads and feed-forward columns of every block among them and train on "
      "the same data; the number divides --ranks."},
+    {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", kFromOne, "",
+     "Ranks that divide the blocks among them and pass the same data from one to the next; the "
+     "number divides --ranks."},
+    {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", kFromOne,
+     "the fastest",
+     "Parts of a step's micro-batches that follow each other through the stages of "
+     "--pipeline-ranks; the number divides --accumulate."},
+    {"pipeline-schedule", kEnum, enum_field<&O::pipeline_schedule>(), kStep, kRanks, "", "", kAny,
+     "",
+     "When stages go back: 1f1b as soon as they can, which keeps fewer activations; gpipe after "
+     "all forward passes; results are the same.",
+     kPipelineSchedules},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: gloo uses TCP; mpi uses the network of the "
      "MPI whose mpirun starts them.",

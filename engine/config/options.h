@@ -47,6 +47,7 @@ enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 // What ranks that are processes exchange by.
 enum class Collectives : uint8_t { kGloo, kMpi };
+enum class PipelineSchedule : uint8_t { k1f1b, kGpipe };
 enum class ExportDtype : uint8_t { kSource, kFp32 };
 
 struct Betas {
@@ -129,11 +130,14 @@ struct Options {
   int64_t ranks = 1;    // with `launch`: of each machine
   int64_t zero_stage = 3;
   Collectives collectives = Collectives::kGloo;
-  int64_t tensor_ranks = 1;  // ranks that slice every block among them and have the same data
-  int64_t shard_ranks = 0;   // data ranks that share one copy of the state; 0: all
+  int64_t tensor_ranks = 1;      // ranks that slice every block among them and have the same data
+  int64_t pipeline_ranks = 1;    // ranks that divide the blocks, and have the same data
+  int64_t pipeline_windows = 0;  // of a step's micro-batches; 0: the planner chooses
+  PipelineSchedule pipeline_schedule = PipelineSchedule::k1f1b;
+  int64_t shard_ranks = 0;  // data ranks that share one copy of the state; 0: all
   int64_t step_samples() const { return micro_batch * accumulate * data_ranks(); }
   double peak_lr() const;
-  int64_t data_ranks() const { return ranks / tensor_ranks; }
+  int64_t data_ranks() const { return ranks / (tensor_ranks * pipeline_ranks); }
   int64_t copies() const { return shard_ranks > 0 ? data_ranks() / shard_ranks : 1; }
   int64_t shards() const { return data_ranks() / copies(); }
 

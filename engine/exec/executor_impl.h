@@ -167,10 +167,12 @@ class Executor::Impl {
   void gather(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
   void reduce(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
   void reduce_norms(const plan::Op& op, const plan::Program& program);
+  void sum_norms(const plan::Op& op, const plan::Program& program);
   void reduce_whole(const plan::Op& op, const plan::Program& program,
                     const kernels::HostView& view);
   void reduce_to_parts(const plan::Op& op, const plan::Program& program,
                        const kernels::HostView& view);
+  void run_message(const plan::Op& op, const Instance& instance);
   comm::Group& group_of(const plan::Op& op) const;
 
   // run_exchange.cpp

@@ -86,6 +86,9 @@ void Executor::Impl::execute(const plan::Op& op, Instance& instance) {
       return run_input(op, instance);
     case plan::OpKind::kOutput:
       return run_output(op, instance);
+    case plan::OpKind::kSend:
+    case plan::OpKind::kRecv:
+      return run_message(op, instance);
     default:
       return run_compute(op, instance);
   }

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/norm_sum.h"
 #include "engine/exec/op_access.h"
 #include "engine/plan/memory_map.h"
 
@@ -80,6 +81,7 @@ comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
 // Sums over a group: own parts, or everything when every rank keeps everything.
 void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
+  if (op.group == plan::GroupName::kPipeline) return sum_norms(op, program);
   if (op.segment < 0) return reduce_norms(op, program);
   const bool whole = op.group != plan::GroupName::kShard || plan_.mesh.gradient_shards() == 1;
   if (whole) return reduce_whole(op, program, view);
@@ -102,6 +104,43 @@ void Executor::Impl::reduce_norms(const plan::Op& op, const plan::Program& progr
     std::memcpy(at(access), next, static_cast<size_t>(access.bytes));
     next += access.bytes / sizeof(double);
   }
+}
+
+// Each stage goes on with the sum of those before it, so partials are added one by one in the order
+// of the model. The last one has the sum.
+void Executor::Impl::sum_norms(const plan::Op& op, const plan::Program& program) {
+  comm::Group& group = group_of(op);
+  const int stage = group.rank();
+  NormSum sum;
+  if (stage > 0) group.recv({.data = &sum, .bytes = sizeof(sum), .peer = stage - 1});
+  const Access* to = nullptr;
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.mode == Mode::kWrite) {
+      to = &access;
+    } else {
+      add_partials(sum, at(access), access.bytes);
+    }
+  }
+  if (stage + 1 < group.size()) {
+    group.send({.data = &sum, .bytes = sizeof(sum), .peer = stage + 1});
+  }
+  group.broadcast(&sum, sizeof(sum), group.size() - 1);
+  STRATA_CHECK(to != nullptr);
+  std::memcpy(at(*to), &sum, sizeof(sum));
+}
+
+void Executor::Impl::run_message(const plan::Op& op, const Instance& instance) {
+  queues_[static_cast<size_t>(op.lane)]->call(
+      [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
+        const Access& access = program.accesses_of(op).front();
+        const bool sends = op.kind == plan::OpKind::kSend;
+        comm::Group& group = group_of(op);
+        const comm::Message message = {.data = view.at(at(access), access.bytes, !sends),
+                                       .bytes = access.bytes,
+                                       .peer = group.rank() + (op.segment == 0 ? -1 : 1),
+                                       .tag = op.number};
+        sends ? group.send(message) : group.recv(message);
+      });
 }
 
 void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& program,

@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/norm_sum.h"
 #include "engine/exec/op_access.h"
 #include "engine/plan/memory_map.h"
 
@@ -82,18 +83,14 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
       *reinterpret_cast<Decision*>(at(*find_access(accesses, Mode::kWrite, ValueKind::kDecision)));
   decision.valid = false;
   if (instance.program == plan::ProgramName::kDrain) return;
-  double sum = 0, not_finite = 0;
+  NormSum norm;
   for (const Access& access : accesses) {
-    if (access.value.kind != ValueKind::kNormPartial) continue;
-    const auto* partials = reinterpret_cast<const Partial*>(at(access));
-    for (size_t i = 0; i < static_cast<size_t>(access.bytes) / sizeof(Partial); ++i) {
-      sum += partials[i].sum;
-      not_finite += partials[i].not_finite;
-    }
+    if (access.value.kind == ValueKind::kNormPartial) add_partials(norm, at(access), access.bytes);
+    if (access.value.kind == ValueKind::kNormSum) std::memcpy(&norm, at(access), sizeof(norm));
   }
   progress_.wait_until([&] { return instance.may_decide.load(); });
-  instance.grad_norm = std::sqrt(sum);
-  instance.finite = not_finite == 0 && std::isfinite(instance.grad_norm);
+  instance.grad_norm = std::sqrt(norm.sum);
+  instance.finite = norm.not_finite == 0 && std::isfinite(instance.grad_norm);
   const double clip = instance.settings.clip;
   decision.settings = instance.settings;
   decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;

@@ -305,6 +305,8 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
       break;
     case SegmentKind::kEmbedding:
     case SegmentKind::kExternal:
+    case SegmentKind::kReceived:
+    case SegmentKind::kSent:
       break;
   }
   return layout;

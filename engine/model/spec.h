@@ -162,7 +162,21 @@ struct ParameterGroup {
   int given = 0;  // n: a caller gives its settings with each step, as group n - 1; 0: it does not
 };
 
-enum class SegmentKind : uint8_t { kEmbedding, kAttention, kMlp, kHead, kExternal };
+// A stage of a pipeline begins with what it receives, unless it has the embedding, and ends with
+// what it sends, unless it has the head. These two have no parameters and compute nothing.
+enum class SegmentKind : uint8_t {
+  kEmbedding,
+  kAttention,
+  kMlp,
+  kHead,
+  kExternal,
+  kReceived,
+  kSent,
+};
+
+constexpr bool is_computed(SegmentKind kind) {
+  return kind != SegmentKind::kReceived && kind != SegmentKind::kSent;
+}
 
 // A part of a unit with its own parameters and compute op. Its parameters lie in one flat buffer:
 // trainable ones first, of these the whole ones of a tensor slice last, then frozen ones; each of
@@ -210,6 +224,17 @@ struct TensorSlice {
   int ranks = 1;
 };
 
+// Which units of the model a rank has. See stage.h.
+struct Stage {
+  int rank = 0;
+  int ranks = 1;
+  int first_segment = 0;  // in the whole model: of the first that is neither received nor sent
+  bool is_first() const { return rank == 0; }
+  bool is_last() const { return rank == ranks - 1; }
+  // The number in the whole model of a segment that is neither received nor sent.
+  int whole_segment(int segment) const { return first_segment + segment - (is_first() ? 0 : 1); }
+};
+
 // A use of external segments: they are read together in one pass of a micro-batch.
 struct ExternalUse {
   std::vector<int> segments;  // distinct; the first names the use
@@ -220,6 +245,7 @@ struct ExternalUse {
 struct ModelSpec {
   Architecture architecture;  // of the slice: its heads and its feed-forward size
   TensorSlice tensor;
+  Stage stage;
   std::vector<Unit> units;
   std::vector<Segment> segments;
   std::vector<ParameterGroup> groups;

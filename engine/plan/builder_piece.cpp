@@ -5,11 +5,12 @@
 
 namespace strata::plan {
 
-Building::Building(const PlanInput& input_in, const Ground& ground, const Placement& placement_in)
+Building::Building(const PlanInput& input_in, const Ground& ground_in,
+                   const Placement& placement_in)
     : input(input_in),
       placement(placement_in),
-      footprints(ground.footprints),
-      plan(empty_plan(input_in, ground)) {
+      ground(ground_in),
+      plan(empty_plan(input_in, ground_in)) {
   for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
     contributions.push_back(input.micro_batches * model::backward_ops(*input.spec, s));
   }

@@ -23,7 +23,7 @@ struct Building {
 
   const PlanInput& input;
   const Placement& placement;
-  const std::vector<model::Footprint>& footprints;
+  const Ground& ground;
   std::vector<int> contributions;         // by segment: what its whole gradient is summed from
   std::vector<std::vector<int>> readers;  // by segment: those that read its output, ascending
   Plan plan;
@@ -61,7 +61,9 @@ class BuilderPiece {
   bool in_step() const { return building_.in_step; }
   int segment_count() const { return static_cast<int>(input_.spec->segments.size()); }
   const model::Segment& segment_of(int segment) const { return input_.spec->segments[segment]; }
-  const model::Footprint& footprint(int segment) const { return building_.footprints[segment]; }
+  const model::Footprint& footprint(int segment) const {
+    return building_.ground.footprints[segment];
+  }
   int parts(int segment) const { return model::compute_parts(*input_.spec, segment); }
   int contributions(int segment) const { return building_.contributions[segment]; }
   bool is_trainable(int segment) const { return segment_of(segment).trainable_numel > 0; }

@@ -4,11 +4,18 @@
 #include <algorithm>
 
 namespace strata::plan {
+namespace {
+
+bool is_message(const Op& op) {
+  return op.kind == OpKind::kSend || op.kind == OpKind::kRecv;
+}
+
+}  // namespace
 
 std::vector<const Op*> collectives_of(const Program& program) {
   std::vector<const Op*> collectives;
   for (const Op& op : program.ops) {
-    if (is_comm_lane(op.lane)) collectives.push_back(&op);
+    if (is_comm_lane(op.lane) && !is_message(op)) collectives.push_back(&op);
   }
   return collectives;
 }
@@ -30,27 +37,58 @@ int64_t agreed_bytes(const Program& program, const Op& op) {
   return std::max(read, written);
 }
 
+namespace {
+
 // FNV-1a over 64-bit words.
-uint64_t collectives_hash(const Plan& plan) {
-  uint64_t hash = 0xcbf29ce484222325;
-  const auto add = [&](auto word) { hash = (hash ^ static_cast<uint64_t>(word)) * 0x100000001b3; };
+class Hash {
+ public:
+  template <class Word>
+  void add(Word word) {
+    hash_ = (hash_ ^ static_cast<uint64_t>(word)) * 0x100000001b3;
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+}  // namespace
+
+AgreedHashes hashes_of(const Plan& plan) {
+  Hash collectives, before, behind;
   for (const Program& program : plan.programs) {
-    add(program.name);
+    collectives.add(program.name);
     for (const Op* op : collectives_of(program)) {
-      add(op->number);
-      add(op->kind);
-      add(op->group);
-      add(op->segment);
-      add(op->chunk);
-      add(op->chunk_count);
-      add(op->micro_batch);
-      add(agreed_bytes(program, *op));
+      collectives.add(op->number);
+      collectives.add(op->kind);
+      collectives.add(op->group);
+      collectives.add(op->segment);
+      collectives.add(op->chunk);
+      collectives.add(op->chunk_count);
+      collectives.add(op->micro_batch);
+      collectives.add(agreed_bytes(program, *op));
       const Value value = exchanged_value(program, *op);
-      add(value.kind);
-      add(value.reduced);
+      collectives.add(value.kind);
+      collectives.add(value.reduced);
+    }
+    for (const Op& op : program.ops) {
+      if (!is_message(op)) continue;
+      Hash& hash = op.segment == 0 ? before : behind;
+      hash.add(op.number);
+      hash.add(op.micro_batch);
+      hash.add(op.bytes);
     }
   }
-  return hash;
+  return {collectives.value(), before.value(), behind.value()};
+}
+
+bool agree(std::span<const AgreedHashes> all, const Mesh& mesh) {
+  const size_t of_stage = static_cast<size_t>(mesh.stage_ranks());
+  const size_t first = static_cast<size_t>(mesh.stage()) * of_stage;
+  const AgreedHashes& own = all[static_cast<size_t>(mesh.rank)];
+  const bool same = own.collectives == all[first].collectives && own.before == all[first].before &&
+                    own.behind == all[first].behind;
+  return same && (mesh.stage() == 0 || all[first - of_stage].behind == own.before);
 }
 
 }  // namespace strata::plan

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/plan/plan.h"
 
 namespace strata::plan {
 
-// The collectives of a program, in the order of their numbers.
+// The collectives of a program, without messages between stages, in the order of their numbers on
+// each lane.
 std::vector<const Op*> collectives_of(const Program& program);
 
 // The value that the ranks exchange: Gather's plane, or what Reduce sums.
@@ -18,9 +20,20 @@ Value exchanged_value(const Program& program, const Op& op);
 // own parts differ in size.
 int64_t agreed_bytes(const Program& program, const Op& op);
 
-// A hash of number, kind, group, segment, chunks, micro-batch, value and agreed bytes of every
-// collective of a plan. Ranks whose hashes differ must not start, because they would wait for each
-// other or add unrelated data.
-uint64_t collectives_hash(const Plan& plan);
+// Hashes over what a rank and others must agree on. Ranks for whom these differ must not start,
+// because they would wait for each other or add unrelated data.
+struct AgreedHashes {
+  // Number, kind, group, segment, chunks, micro-batch, value and agreed bytes of every collective:
+  // the same on all ranks of a stage.
+  uint64_t collectives = 0;
+  // Number, micro-batch and bytes of every message between this stage and the one before, and the
+  // one behind, which has the same.
+  uint64_t before = 0;
+  uint64_t behind = 0;
+};
+AgreedHashes hashes_of(const Plan& plan);
+
+// Whether the hashes of all ranks of a mesh, in their order, agree with those of one of them.
+bool agree(std::span<const AgreedHashes> all, const Mesh& mesh);
 
 }  // namespace strata::plan

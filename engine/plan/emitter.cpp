@@ -67,7 +67,7 @@ void Emitter::close() {
   Op& op = program_.ops.back();
   op.access_end = static_cast<uint32_t>(program_.accesses.size());
   auto& lane = program_.lanes[static_cast<size_t>(op.lane)];
-  if (is_comm_lane(op.lane)) op.number = next_number_++;
+  if (is_comm_lane(op.lane) && op.number < 0) op.number = next_number_++;
   const auto index = static_cast<uint32_t>(program_.ops.size() - 1);
   lane.push_back(index);
 }

@@ -17,6 +17,9 @@ class Emitter {
   // copy.
   Program finish(bool follows_itself);
 
+  // Ops on lanes of is_comm_lane() that have no number yet get numbers from here on, ascending.
+  void number_from(int32_t number) { next_number_ = number; }
+
   // The reference is valid until close().
   Op& open(OpKind kind, Lane lane, int segment);
   void access(Access access);  // ignores an access without bytes
@@ -30,7 +33,7 @@ class Emitter {
   TwoSides sides_;
   Program program_;
   Dependencies dependencies_;
-  int32_t next_number_ = 0;  // of collectives
+  int32_t next_number_ = 0;
 };
 
 }  // namespace strata::plan

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongestPattern = 8;  // ops of one micro-batch that may repeat together
 
-const char kLaneLetters[] = "COUDRSWNIP";
+const char kLaneLetters[] = "COUDRSWNIPT";
 const char* const kShortPlaneNames[] = {"hi", "lo", "m", "v"};
 static_assert(std::size(kShortPlaneNames) == kPlaneCount);
 const char* const kGenerationNames[] = {"+0", "+u", "+1"};
@@ -103,6 +103,7 @@ class Slots {
       case ValueKind::kLogits:
         return 'l';
       case ValueKind::kNormPartial:
+      case ValueKind::kNormSum:
         return 'n';
       case ValueKind::kDecision:
         return 'u';

@@ -17,12 +17,12 @@ namespace strata::plan {
 //   C13,16   recompute b1.attn  mb0-1 hi+u        w6 x2 > i3 x3 k      | R7
 //
 // Lane and count (C compute, O optimizer, U upload, D download, R read_weights, S read_state, W
-// write, N comm, I comm_inner, P update); `?` predicated; kind; segment and chunks; micro-batches
-// and planes with their generation; slots read > written; waits, where 'C2 is all but the last 2
-// ops of that lane in the step before. Slots: w weights, s the rest of the state, and by segment g
-// gradient (- consumed, + summed into), x output, d its gradient, i interior, b sum over tensor
-// ranks; k workspace, t tokens, targets or positions, r position table, l losses or logits, n norm
-// partials, u decision. A slot in device memory has a *.
+// write, N comm, I comm_inner, T comm_stage, P update); `?` predicated; kind; segment and chunks;
+// micro-batches and planes with their generation; slots read > written; waits, where 'C2 is all but
+// the last 2 ops of that lane in the step before. Slots: w weights, s the rest of the state, and by
+// segment g gradient (- consumed, + summed into), x output, d its gradient, i interior, b sum over
+// tensor ranks; k workspace, t tokens, targets or positions, r position table, l losses or logits,
+// n norm partials, u decision. A slot in device memory has a *.
 std::string explain(const Plan& plan, const model::ModelSpec& spec, ProgramName name);
 
 // Bytes by tier and purpose, from the ledger, with use and budget of each tier.

@@ -168,17 +168,49 @@ void GradientPath::finish(int segment) {
 
 void GradientPath::decide() {
   for (const Place& place : accumulators_) STRATA_CHECK(!place.exists());
+  const bool staged = plan_.mesh.pipeline > 1;
   if (in_step()) {
+    if (staged) emit_.number_from(first_number_of(building_.ground.step.ticks));
     download_norms();
     reduce_norms();
+    if (staged) sum_norms();
   }
   emit_.open(OpKind::kDecide, Lane::kOptimizer, -1);
-  for (int s = 0; s < segment_count() && in_step(); ++s) {
-    if (!is_trainable(s)) continue;
-    emit_.access(norm_access(Mode::kRead, s, Arena::kControl, plan_.mesh.norm_reductions()));
+  if (in_step()) {
+    if (staged) {
+      norm_sum(Mode::kRead);
+    } else {
+      read_norms();
+    }
   }
   decision(Mode::kRead, Generation::kOld);
   decision(Mode::kWrite, Generation::kNew);
+  emit_.close();
+}
+
+void GradientPath::read_norms() {
+  for (int s = 0; s < segment_count(); ++s) {
+    if (!is_trainable(s)) continue;
+    emit_.access(norm_access(Mode::kRead, s, Arena::kControl, plan_.mesh.norm_reductions()));
+  }
+}
+
+void GradientPath::norm_sum(Mode mode) {
+  emit_.access({.mode = mode,
+                .arena = Arena::kControl,
+                .offset = map_.norm_sum,
+                .bytes = kNormBytes,
+                .value = {.kind = ValueKind::kNormSum}});
+}
+
+// Each stage adds its partials to the sum of those before it, so the sum is that of one rank.
+void GradientPath::sum_norms() {
+  Op& op = emit_.open(OpKind::kReduce, Lane::kCommStage, -1);
+  op.group = GroupName::kPipeline;
+  op.number = number_of_norm_sum(building_.ground.step);
+  op.bytes = kNormBytes;
+  read_norms();
+  norm_sum(Mode::kWrite);
   emit_.close();
 }
 

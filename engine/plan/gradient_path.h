@@ -37,6 +37,10 @@ class GradientPath : BuilderPiece {
   void download_norms();
   void reduce_norms();
   void reduce_norms_over(GroupName group, int reduced);
+  void sum_norms();
+  // Accesses of the open op
+  void read_norms();
+  void norm_sum(Mode mode);
 
   WeightsPath& weights_;
   UpdateSchedule& updates_;

@@ -14,8 +14,12 @@ Ground ground_of(const PlanInput& input) {
   ground.layout = shard::make_layout(*input.spec, input.mesh.shards());
   ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);
+  const int stage = input.mesh.stage();
+  ground.step = schedule_stage(stage, input.mesh.pipeline, input.windows, true);
+  ground.passes = schedule_stage(stage, input.mesh.pipeline, input.windows, false);
   for (int s = 0; s < count; ++s) {
-    if (is_external(input, s)) continue;  // computed by another framework
+    // What another framework computes, or nobody.
+    if (is_external(input, s) || !model::is_computed(input.spec->segments[s].kind)) continue;
     ground.footprints[s] =
         model::footprint(*input.spec, s, input.shape, input.recipe, input.device);
   }
@@ -27,6 +31,7 @@ Plan empty_plan(const PlanInput& input, const Ground& ground) {
   plan.recipe = input.recipe;
   plan.shape = input.shape;
   plan.micro_batches = input.micro_batches;
+  plan.windows = input.windows;
   plan.eval_micro_batches = is_external(input, 0) ? 1 : input.micro_batches;
   plan.mode = input.mode;
   plan.device = input.device;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/plan/input.h"
+#include "engine/plan/pipeline.h"
 
 namespace strata::plan {
 
@@ -18,6 +19,7 @@ struct Ground {
   shard::Layout layout;
   std::vector<ChunkRun> trainable;           // chunks that are updated
   std::vector<model::Footprint> footprints;  // by segment
+  StageSchedule step, passes;                // of a step, and of forward passes alone
 };
 
 Ground ground_of(const PlanInput& input);

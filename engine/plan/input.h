@@ -17,6 +17,7 @@ struct PlanInput {
   Recipe recipe = Recipe::kFp32;
   model::BatchShape shape;
   int micro_batches = 1;
+  Windows windows;
   OptimizerMode mode = OptimizerMode::kDeferred;
   kernels::DeviceDescription device;  // that computes
   Mesh mesh;

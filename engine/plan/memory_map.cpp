@@ -3,42 +3,11 @@
 
 #include <algorithm>
 
-#include "engine/base/check.h"
 #include "engine/base/units.h"
-#include "engine/plan/shared_slots.h"
+#include "engine/plan/activation_map.h"
 
 namespace strata::plan {
 namespace {
-
-constexpr int64_t kNvmeAlignment = 64 * kKiB;  // a checksum block
-
-// Hands out page-aligned ranges of the arenas from the bottom up, a ledger line for each purpose.
-class Packer {
- public:
-  explicit Packer(ArenaLayout& arenas) : arenas_(arenas) {}
-
-  static int64_t stride(Arena arena, int64_t bytes) {
-    return round_up(bytes, arena == Arena::kNvme ? kNvmeAlignment : kPageBytes);
-  }
-
-  // `count` ranges of equal size, a stride apart.
-  int64_t take(Arena arena, int64_t bytes, const char* purpose, int64_t count = 1) {
-    int64_t& used = arenas_.bytes[static_cast<size_t>(arena)];
-    const int64_t offset = used;
-    const int64_t size = count * stride(arena, bytes);
-    used += size;
-    LedgerLine* last = arenas_.lines.empty() ? nullptr : &arenas_.lines.back();
-    if (last && last->arena == arena && last->purpose == purpose) {
-      last->bytes += size;
-    } else if (size > 0) {
-      arenas_.lines.push_back({arena, purpose, offset, size});
-    }
-    return offset;
-  }
-
- private:
-  ArenaLayout& arenas_;
-};
 
 bool trainable(const PlanInput& input, int segment) {
   return input.spec->segments[segment].trainable_numel > 0;
@@ -54,10 +23,6 @@ int64_t trainable_part_bytes(const Plan& plan, const PlanInput& input, int segme
 int64_t nvme_part_bytes(const Plan& plan, const PlanInput& input, int segment) {
   return input.frozen_in_source ? trainable_part_bytes(plan, input, segment)
                                 : hi_part_bytes(plan, input, segment);
-}
-
-Arena compute_arena(const PlanInput& input) {
-  return input.device.discrete ? Arena::kDevice : Arena::kHost;
 }
 
 void lay_out_weights(const PlanInput& input, const Placement& placement, const Plan& plan,
@@ -183,7 +148,7 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
       places.accumulator = places.held_gradient;
     } else if (accumulates_apart(input, s)) {
       const char* purpose =
-          is_external(input, s) ? "gradients, summed" : "gradient of the tied matrix";
+          is_shared(input, s) ? "gradient of the tied matrix" : "gradients, summed";
       places.accumulator = {compute, pack.take(compute, gradient_full_bytes(input, s), purpose),
                             false};
     }
@@ -193,7 +158,8 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
 // Where the gradients of units wait that forward has updated before it keeps anything above them.
 SharedSlots shared_slots(const PlanInput& input, const MemoryMap& map) {
   SharedSlots slots;
-  if (compute_arena(input) != Arena::kHost) return slots;
+  // A later window's forward would keep something where an earlier one's backward has summed.
+  if (compute_arena(input) != Arena::kHost || input.windows.count > 1) return slots;
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     const Place& held = map.segments[s].held_gradient;
     if (!held.exists() || is_shared(input, s)) continue;
@@ -216,127 +182,9 @@ void find_rooms_to_write_behind(const PlanInput& input, const Placement& placeme
     const Place& held = map.segments[s].held_gradient;
     const bool in_host = held.exists() && held.arena == Arena::kHost;
     if (!placement.write_behind || !in_host || !may_write_behind(input, s)) continue;
-    map.segments[s].writes_behind =
-        compute_arena(input) != Arena::kHost || slots.is_free(held.base);
+    const bool shared = compute_arena(input) == Arena::kHost && input.windows.count == 1;
+    map.segments[s].writes_behind = !shared || slots.is_free(held.base);
   }
-}
-
-// What a unit keeps from forward to backward, of every micro-batch.
-std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, const char* purpose,
-                               Packer& pack, SharedSlots& slots) {
-  std::vector<int64_t> set;
-  for (int m = 0; m < input.micro_batches; ++m) {
-    const int64_t room = slots.take(unit, round_up(bytes, kPageBytes));
-    set.push_back(room >= 0 ? room : pack.take(compute_arena(input), bytes, purpose));
-  }
-  return set;
-}
-
-// Outputs of segments. That which a unit begins with is a checkpoint, with a place for every
-// micro-batch; those inside of units share one set, unless the unit keeps its interiors. With
-// checkpoints in host memory the device holds two sets that alternate between units. Checkpoints
-// that wait on NVMe have no place but there, and pass through the activation ring. The end of a
-// stream that others read stays where it is computed.
-void lay_out_activations(const PlanInput& input, const Placement& placement, Packer& pack,
-                         SharedSlots& slots, MemoryMap& map) {
-  const model::ModelSpec& spec = *input.spec;
-  const Arena compute = compute_arena(input);
-  const int64_t bytes = boundary_tensor_bytes(input);
-  const auto take_set = [&](Arena arena, const char* purpose) {
-    std::vector<int64_t> set;
-    for (int m = 0; m < input.micro_batches; ++m) set.push_back(pack.take(arena, bytes, purpose));
-    return set;
-  };
-  map.activation.resize(spec.segments.size());
-  map.host_activation.resize(spec.segments.size());
-  map.nvme_activation.resize(spec.segments.size());
-  const bool away = input.device.discrete && !placement.activations_on_device;
-  std::vector<std::vector<int64_t>> alternating, inner;
-  for (size_t u = 0; u < spec.units.size(); ++u) {
-    const model::Unit& unit = spec.units[u];
-    for (size_t i = 0; i < unit.segments.size(); ++i) {
-      const model::Segment& reader = spec.segments[unit.segments[i]];
-      if (reader.inputs.empty()) continue;
-      for (size_t other = 1; other < reader.inputs.size(); ++other) {
-        std::vector<int64_t>& end = map.activation[reader.inputs[other]];
-        if (end.empty()) end = take_set(compute, "activations across streams");
-      }
-      const int s = reader.inputs.front();
-      if (i == 0 && away) {
-        if (alternating.size() <= u % 2) alternating.resize(u % 2 + 1);
-        std::vector<int64_t>& set = alternating[u % 2];
-        if (set.empty()) set = take_set(compute, "activations");
-        map.activation[s] = set;
-        if (reader.kind == model::SegmentKind::kHead) continue;
-        if (spills_checkpoint(input, placement, static_cast<int>(u))) {
-          map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled");
-        } else {
-          map.host_activation[s] = take_set(Arena::kHost, "activation checkpoints");
-        }
-      } else if (i == 0 && spills_checkpoint(input, placement, static_cast<int>(u))) {
-        map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled");
-      } else if (i == 0) {
-        map.activation[s] = take_set(compute, "activation checkpoints");
-      } else if (placement.keep[u]) {
-        map.activation[s] =
-            take_kept(input, static_cast<int>(u), bytes, "activations, kept", pack, slots);
-      } else {
-        if (inner.size() < i) inner.resize(i);
-        if (inner[i - 1].empty()) inner[i - 1] = take_set(compute, "activations");
-        map.activation[s] = inner[i - 1];
-      }
-    }
-  }
-  map.activation_gradient.resize(spec.segments.size());
-  for (size_t s = 0; s < spec.segments.size(); ++s) {
-    const model::Segment& segment = spec.segments[s];
-    map.activation_gradient[s] = segment.inputs.empty()
-                                     ? take_set(compute, "activation gradients")
-                                     : map.activation_gradient[segment.inputs.front()];
-  }
-}
-
-void lay_out_interiors(const PlanInput& input, const Ground& ground, const Placement& placement,
-                       Packer& pack, SharedSlots& slots, MemoryMap& map) {
-  const model::ModelSpec& spec = *input.spec;
-  const Arena compute = compute_arena(input);
-  map.interior.resize(spec.segments.size());
-  std::vector<int64_t> interior_bytes;  // by segment
-  std::vector<int64_t> shared_bytes;    // by position in the unit
-  for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
-    const model::Footprint& print = ground.footprints[s];
-    map.scratch_bytes = std::max({map.scratch_bytes, print.forward_workspace_bytes,
-                                  print.recompute_workspace_bytes, print.backward_workspace_bytes});
-    interior_bytes.push_back(print.interior_bytes);
-    const int u = spec.segments[s].unit;
-    if (print.interior_bytes == 0) continue;
-    if (placement.keep[u]) {
-      map.interior[s] = take_kept(input, u, print.interior_bytes, "interiors, kept", pack, slots);
-      continue;
-    }
-    const auto& segments = spec.units[u].segments;
-    const size_t position =
-        static_cast<size_t>(std::find(segments.begin(), segments.end(), s) - segments.begin());
-    if (shared_bytes.size() <= position) shared_bytes.resize(position + 1);
-    shared_bytes[position] = std::max(shared_bytes[position], print.interior_bytes);
-  }
-  std::vector<int64_t> shared;
-  for (int64_t bytes : shared_bytes) shared.push_back(pack.take(compute, bytes, "interiors"));
-  for (const model::Unit& unit : spec.units) {
-    for (size_t i = 0; i < unit.segments.size(); ++i) {
-      const int s = unit.segments[i];
-      if (interior_bytes[s] == 0 || !map.interior[s].empty()) continue;
-      map.interior[s].assign(input.micro_batches, shared[i]);
-    }
-  }
-  if (spec.tensor.ranks > 1) {
-    int64_t bytes = 0;
-    for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
-      bytes = std::max(bytes, branch_gradient_bytes(spec, s, input.shape));
-    }
-    map.branch = pack.take(compute, bytes, "sums over tensor ranks");
-  }
-  map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
 }
 
 void lay_out_exchanges(const PlanInput& input, Packer& pack, MemoryMap& map) {
@@ -401,6 +249,8 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   const size_t count = input.spec->segments.size();
   map.segments.resize(count);
   map.decision = pack.take(Arena::kControl, kDecisionBytes, "decision");
+  if (input.mesh.pipeline > 1)
+    map.norm_sum = pack.take(Arena::kControl, kNormBytes, "norm partials");
   for (size_t s = 0; s < count; ++s) {
     const int chunks = plan.layout.first_chunk[s + 1] - plan.layout.first_chunk[s];
     map.norm.push_back(
@@ -413,7 +263,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
   lay_out_gradients(input, placement, pack, map);
   lay_out_device_norms(input, plan, pack, map);
   SharedSlots slots = shared_slots(input, map);
-  lay_out_activations(input, placement, pack, slots, map);
+  lay_out_activations(input, ground, placement, pack, slots, map);
   lay_out_interiors(input, ground, placement, pack, slots, map);
   find_rooms_to_write_behind(input, placement, slots, map);
   lay_out_stored(input, ground, placement, plan, pack, map);

@@ -19,7 +19,7 @@ inline constexpr Plane kStatePlanes[] = {Plane::kLo, Plane::kExpAvg, Plane::kExp
 
 // Slots of the control arena: the decision, and a sum and a flag for each part of a chunk.
 inline constexpr int64_t kDecisionBytes = 128;
-inline constexpr int64_t kNormBytes = 16;
+inline constexpr int64_t kNormBytes = 16;  // also of the sum over all stages
 
 // A run of elements of a segment that this rank moves as one. `compact` counts elements of own
 // parts before it; with one shard it equals `first`.
@@ -92,7 +92,7 @@ struct MemoryMap {
   std::vector<StateSlot> state;       // by chunk: resident, in host memory or on the device
   std::vector<StateSlot> nvme_state;  // by chunk
   // Of outputs, [segment][micro-batch], in the compute arena; empty where the activation ring has
-  // them.
+  // them. Micro-batches of windows that are not there at one time have the same places.
   std::vector<std::vector<int64_t>> activation;
   // The same in host memory, for a device; empty where not used.
   std::vector<std::vector<int64_t>> host_activation;
@@ -106,6 +106,7 @@ struct MemoryMap {
   int64_t branch = -1;         // in the compute arena, where blocks have two parts
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
+  int64_t norm_sum = -1;                             // control arena, where there are stages
   std::vector<int64_t> norm;                         // by segment, control arena
   std::vector<int64_t> device_norm;                  // by segment, where its home is the device
   int64_t norm_scratch = 0, norm_scratch_bytes = 0;  // on the device, where a segment's home is
@@ -131,7 +132,8 @@ int64_t hi_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_part_bytes(const PlanInput& input, int segment);
 
-// True for blocks, whose inputs wait for a backward; the second, where they wait on NVMe.
+// True for blocks, whose inputs wait for a backward; the second, where they wait on NVMe. What a
+// stage receives waits where it is computed with.
 bool has_checkpoint(const PlanInput& input, int unit);
 bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit);
 
@@ -153,6 +155,9 @@ bool accumulates_in_place(const PlanInput& input, const Placement& placement, in
 
 bool is_external(const PlanInput& input, int segment);
 bool is_shared(const PlanInput& input, int segment);  // by another segment
+
+// How many micro-batches of a step a stage keeps at one time for their backward.
+int kept_micro_batches(const PlanInput& input, const Ground& ground);
 
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.

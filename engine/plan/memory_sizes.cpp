@@ -101,9 +101,11 @@ int64_t gradient_part_bytes(const PlanInput& input, int segment) {
 }
 
 bool has_checkpoint(const PlanInput& input, int unit) {
-  const model::SegmentKind kind =
-      input.spec->segments[input.spec->units[unit].segments.front()].kind;
-  return kind == model::SegmentKind::kAttention || kind == model::SegmentKind::kMlp;
+  const std::vector<model::Segment>& segments = input.spec->segments;
+  const model::Segment& first = segments[input.spec->units[unit].segments.front()];
+  const bool block =
+      first.kind == model::SegmentKind::kAttention || first.kind == model::SegmentKind::kMlp;
+  return block && segments[first.inputs.front()].kind != model::SegmentKind::kReceived;
 }
 
 bool spills_checkpoint(const PlanInput& input, const Placement& placement, int unit) {
@@ -138,12 +140,18 @@ bool is_external(const PlanInput& input, int segment) {
   return input.spec->segments[segment].kind == model::SegmentKind::kExternal;
 }
 
+int kept_micro_batches(const PlanInput& input, const Ground& ground) {
+  return ground.step.kept * (input.micro_batches / input.windows.count);
+}
+
 bool accumulates_apart(const PlanInput& input, int segment) {
   if (is_shared(input, segment)) return true;
-  const int sums = input.micro_batches * input.spec->segments[segment].backward_uses;
+  const int sums = is_external(input, segment)
+                       ? input.micro_batches * input.spec->segments[segment].backward_uses
+                       : input.windows.count;
   const bool may_leave =
       input.update().waits && !input.device.discrete && input.mesh.reductions() == 0;
-  return is_external(input, segment) && sums > 1 && !may_leave;
+  return sums > 1 && !may_leave && input.spec->segments[segment].trainable_numel > 0;
 }
 
 }  // namespace strata::plan

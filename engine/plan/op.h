@@ -19,8 +19,9 @@ enum class Lane : uint8_t {
   kComm,       // over shards and copies of the state
   kCommInner,  // within a layer: over tensor-parallel ranks
   kUpdate,     // of what lives on a discrete device
+  kCommStage,  // between the stages of a pipeline
 };
-inline constexpr int kLaneCount = 10;
+inline constexpr int kLaneCount = 11;
 
 // On the host a serial lane finishes an op before it issues the next; the others, and queues of a
 // device, keep several in flight and publish in plan order.
@@ -34,10 +35,11 @@ constexpr bool is_serial(Lane lane) {
   return !is_io_lane(lane);
 }
 
-// Every rank of the mesh gives the ops of these lanes the same numbers, ascending over both. No op
-// waits for a later one, so ranks that issue each lane in order cannot wait for each other forever.
+// All ranks that take part in an op of these lanes give it the same number. The numbers of a lane
+// ascend, and no op waits for one with a larger number, so ranks that issue each lane in order
+// cannot wait for each other forever.
 constexpr bool is_comm_lane(Lane lane) {
-  return lane == Lane::kComm || lane == Lane::kCommInner;
+  return lane == Lane::kComm || lane == Lane::kCommInner || lane == Lane::kCommStage;
 }
 
 // These lanes are queues of a device with memory of its own. All others belong to the host, and
@@ -52,11 +54,13 @@ enum class GroupName : uint8_t {
   kShard,      // share one copy of the state
   kReplicate,  // hold the same part of different copies
   kTensor,     // compute the same micro-batches, each with its slice of every block
+  kPipeline,   // compute the same micro-batches, each with its stage of the model
 };
-inline constexpr int kGroupCount = 3;
+inline constexpr int kGroupCount = 4;
 
 // A group is used on one lane, so that all its ranks call it in the same order.
 constexpr Lane comm_lane_of(GroupName group) {
+  if (group == GroupName::kPipeline) return Lane::kCommStage;
   return group == GroupName::kTensor ? Lane::kCommInner : Lane::kComm;
 }
 
@@ -69,7 +73,7 @@ enum class OpKind : uint8_t {
   kDownload,     // device -> host
   kGather,       // own parts of a segment -> the whole segment, on every rank
   kReduce,       // gradients, norm partials or branches of a group -> their sum, of own parts or of
-                 // all
+                 // all; over kPipeline: norm partials of all stages -> one sum
   kForward,      // one segment, one micro-batch
   kRecompute,    // rebuilds the interior (and the next segment's input) from a checkpoint
   kBackward,     // one segment, one micro-batch
@@ -81,8 +85,10 @@ enum class OpKind : uint8_t {
   kOptimize,     // one chunk's update
   kInput,        // what the caller gives -> host: tokens, targets, positions, updates; tables
   kOutput,       // host -> what the caller gets: loss sums, logits
+  kSend,         // to a neighbouring stage: a segment's output, or the gradient of one
+  kRecv,         // from there
 };
-inline constexpr int kOpKindCount = 19;
+inline constexpr int kOpKindCount = 21;
 
 // On the CPU device and host are one tier: then every slot is in kHost. kControl holds norm
 // partials and the decision: a few bytes a chunk, always in host memory.
@@ -106,6 +112,7 @@ enum class ValueKind : uint8_t {
   kLossSum,             // of micro-batch `index`
   kLogits,              // [B, V]
   kNormPartial,         // of `segment`; `reduced`
+  kNormSum,             // of the norm partials of all stages, in the order of the model
   kDecision,            // the last one: kOld before this program, kNew where the program makes one
 };
 
@@ -184,8 +191,8 @@ struct Op {
   // its gradient, that is summed over kTensor; part 1 is what follows the sum, and precedes it in
   // backward: Forward and Recompute have parts 0, 1, Backward has parts 1, 0.
   int32_t part = 0;
-  GroupName group = GroupName::kShard;  // of a collective
-  int32_t number = -1;                  // of a collective: every rank of the mesh gives it the same
+  GroupName group = GroupName::kShard;        // of an op on a lane of is_comm_lane()
+  int32_t number = -1;                        // on a lane of is_comm_lane()
   uint32_t access_begin = 0, access_end = 0;  // into Program::accesses
   uint32_t wait_begin = 0, wait_end = 0;      // into Program::waits
   int64_t bytes = 0;  // moved by transfers and collectives; DRAM traffic of Optimize and norms

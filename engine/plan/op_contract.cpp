@@ -14,7 +14,7 @@ constexpr uint32_t on(Lane lane) {
   return 1u << static_cast<uint32_t>(lane);
 }
 constexpr uint32_t kReads = on(Lane::kReadWeights) | on(Lane::kReadState);
-constexpr uint32_t kExchanges = on(Lane::kComm) | on(Lane::kCommInner);
+constexpr uint32_t kExchanges = on(Lane::kComm) | on(Lane::kCommInner) | on(Lane::kCommStage);
 constexpr uint32_t kUpdates = on(Lane::kOptimizer) | on(Lane::kUpdate);
 
 // A predicated op also reads the decision, and so does one whose side depends on it.
@@ -45,10 +45,12 @@ constexpr std::array kOutput = {ValueNeed{ValueKind::kLossSum, kAny, kNone},
 constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
 constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorkspace};
 constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kSome, kSome}, kWorkspace};
-constexpr std::array kReduce = {
-    ValueNeed{ValueKind::kGradient, kAny, kAny}, ValueNeed{ValueKind::kNormPartial, kAny, kAny},
-    ValueNeed{ValueKind::kBranch, kOptional, kOptional},
-    ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional}, kWorkspace};
+constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kAny, kAny},
+                                ValueNeed{ValueKind::kNormPartial, kAny, kAny},
+                                ValueNeed{ValueKind::kBranch, kOptional, kOptional},
+                                ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional},
+                                ValueNeed{ValueKind::kNormSum, kNone, kOptional},
+                                kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kAny, kOptional},
                                  ValueNeed{ValueKind::kInterior, kOptional, kOptional},
@@ -95,10 +97,16 @@ constexpr std::array kLogits = {ValueNeed{ValueKind::kPlane, kSome, kNone},
 constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kOne, kNone},
                               ValueNeed{ValueKind::kNormPartial, kNone, kOne}, kWorkspace};
 constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kAny, kNone},
+                                ValueNeed{ValueKind::kNormSum, kOptional, kNone},
                                 ValueNeed{ValueKind::kDecision, kOne, kOne}};
 constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
                                   ValueNeed{ValueKind::kGradient, kOne, kNone},
                                   ValueNeed{ValueKind::kDecision, kOne, kNone}};
+
+constexpr std::array kSend = {ValueNeed{ValueKind::kActivation, kOptional, kNone},
+                              ValueNeed{ValueKind::kActivationGradient, kOptional, kNone}};
+constexpr std::array kRecv = {ValueNeed{ValueKind::kActivation, kNone, kOptional},
+                              ValueNeed{ValueKind::kActivationGradient, kNone, kOptional}};
 
 constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kFetch, "fetch", kReads, true, kMove},
@@ -120,6 +128,8 @@ constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kOptimize, "optimize", kUpdates, true, kOptimize},
     {OpKind::kInput, "input", on(Lane::kOptimizer), false, kInput},
     {OpKind::kOutput, "output", on(Lane::kOptimizer), false, kOutput},
+    {OpKind::kSend, "send", on(Lane::kCommStage), false, kSend},
+    {OpKind::kRecv, "recv", on(Lane::kCommStage), false, kRecv},
 }};
 
 }  // namespace
@@ -132,8 +142,8 @@ const OpContract& contract_of(OpKind kind) {
 
 const char* name_of(Lane lane) {
   static constexpr std::array<const char*, kLaneCount> kNames = {
-      "compute",    "optimizer", "upload", "download",   "read_weights",
-      "read_state", "write",     "comm",   "comm_inner", "update"};
+      "compute", "optimizer", "upload",     "download", "read_weights", "read_state",
+      "write",   "comm",      "comm_inner", "update",   "comm_stage"};
   return kNames[static_cast<size_t>(lane)];
 }
 

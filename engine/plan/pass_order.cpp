@@ -137,29 +137,32 @@ void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
   emit_.close();
 }
 
-// One segment of the forward pass, all micro-batches; the head's is the loss and its backward.
-void PassOrder::forward_segment(int segment) {
+// One segment of the forward pass; the head's is the loss and its backward.
+void PassOrder::forward_segment(int segment, const Span& span) {
   const model::Segment& at = segment_of(segment);
+  if (!model::is_computed(at.kind)) return;
   acquire_updated(segment);
   if (at.kind == model::SegmentKind::kHead) {
     acquire_shared(segment);
-    updates_.spill_behind();
+    if (span.first == 0) updates_.spill_behind();
     gradients_.begin(segment);
     if (at.shares >= 0) gradients_.begin(at.shares);
-    for (int m = 0; m < input_.micro_batches; ++m) {
-      head_micro_batch(segment, m, OpKind::kLoss);
+    for (int m = span.first; m < span.last; ++m) head_micro_batch(segment, m, OpKind::kLoss);
+    if (span.last == input_.micro_batches) {
+      exchange_.give_results(ValueKind::kLossSum, input_.micro_batches);
     }
-    exchange_.give_results(ValueKind::kLossSum, input_.micro_batches);
-    gradients_.finish(segment);
+    gradients_.leave(segment);
     if (at.shares >= 0) weights_.release(at.shares);
   } else {
-    for (int m = 0; m < input_.micro_batches; ++m) forward_micro_batch(segment, m);
+    for (int m = span.first; m < span.last; ++m) forward_micro_batch(segment, m);
   }
   weights_.release(segment);
 }
 
 void PassOrder::acquire_updated(int segment) {
-  if (!input_.update().waits || !is_trainable(segment)) {
+  const bool first = in_step() && used_[segment] == 0;
+  if (in_step()) used_[segment] = 1;
+  if (!first || !input_.update().waits || !is_trainable(segment)) {
     return weights_.acquire(segment, generation_);
   }
   weights_.acquire(segment, generation_,
@@ -201,7 +204,7 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
 }
 
 // All of a unit's weights and gradients are live in its backward.
-void PassOrder::backward_unit(int unit) {
+void PassOrder::backward_unit(int unit, const Span& span) {
   const std::vector<int>& segments = input_.spec->units[unit].segments;
   const bool kept = placement_.keep[unit];
   const size_t last = segments.size() - 1;
@@ -210,7 +213,7 @@ void PassOrder::backward_unit(int unit) {
     weights_.acquire(segment, generation_);
     gradients_.begin(segment);
   }
-  for (int m = 0; m < input_.micro_batches; ++m) {
+  for (int m = span.first; m < span.last; ++m) {
     for (const int from : segment_of(segments.front()).inputs) activations_.bring(from, m);
     for (size_t i = 0; i < segments.size() && !kept; ++i) {
       if (i == last && in_backward) break;
@@ -222,7 +225,7 @@ void PassOrder::backward_unit(int unit) {
     for (const int from : segment_of(segments.front()).inputs) activations_.release(from, m);
   }
   for (size_t i = segments.size(); i-- > 0;) {
-    gradients_.finish(segments[i]);
+    gradients_.leave(segments[i]);
     weights_.release(segments[i]);
   }
 }
@@ -232,9 +235,7 @@ void PassOrder::backward_unit(int unit) {
 void PassOrder::external_use(int index, int micro_batch) {
   const model::ExternalUse& use = input_.spec->uses[index];
   for (const int s : use.segments) {
-    const bool first = in_step() && used_externally_.at(s) == 0;
-    first ? acquire_updated(s) : weights_.acquire(s, generation_);
-    if (in_step()) used_externally_[s] = 1;
+    acquire_updated(s);
     if (use.backward) gradients_.begin(s);
   }
   Op& op = emit_.open(use.backward ? OpKind::kBackward : OpKind::kForward, Lane::kCompute,
@@ -254,10 +255,10 @@ void PassOrder::external_use(int index, int micro_batch) {
   }
 }
 
-void PassOrder::backward_embedding(int segment) {
+void PassOrder::backward_embedding(int segment, const Span& span) {
   if (!is_trainable(segment)) return;
   gradients_.begin(segment);
-  for (int m = 0; m < input_.micro_batches; ++m) {
+  for (int m = span.first; m < span.last; ++m) {
     Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
     op.unit = segment_of(segment).unit;
     op.micro_batch = m;
@@ -268,38 +269,95 @@ void PassOrder::backward_embedding(int segment) {
     scratch(footprint(segment).backward_workspace_bytes);
     emit_.close();
   }
-  gradients_.finish(segment);
+  gradients_.leave(segment);
 }
 
 // A framework computes micro-batch by micro-batch, so weights are brought for every use in it.
 void PassOrder::train_external() {
-  used_externally_.assign(segment_count(), 0);
   for (int m = 0; m < input_.micro_batches; ++m) {
     for (size_t i = 0; i < input_.spec->uses.size(); ++i) external_use(static_cast<int>(i), m);
   }
 }
 
-void PassOrder::train_layer_major() {
-  const int count = segment_count();
-  exchange_.take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
-  for (int s = 0; s < count; ++s) forward_segment(s);
-  building_.in_backward = true;
+PassOrder::Span PassOrder::span_of(int window, int micro_batches) const {
+  const int size = std::max(1, micro_batches / input_.windows.count);
+  return {std::min(window * size, micro_batches), std::min((window + 1) * size, micro_batches)};
+}
+
+void PassOrder::begin_phase(const StageSchedule& schedule, size_t phase, int micro_batches) {
+  phase_ = schedule.phases[phase];
+  if (input_.mesh.pipeline == 1) return;
+  for (const Message& message : schedule.receipts[phase]) {
+    exchange(OpKind::kRecv, message, span_of(message.window, micro_batches));
+  }
+  emit_.number_from(first_number_of(phase_.tick));
+}
+
+void PassOrder::pass_on(const Span& span) {
+  const model::Stage& stage = input_.spec->stage;
+  if (phase_.backward ? stage.is_first() : stage.is_last()) return;
+  exchange(OpKind::kSend, {phase_.backward, stage.rank, phase_.window, phase_.tick}, span);
+}
+
+// A stage has an end toward the one before, where it receives outputs and sends gradients, and one
+// toward the next, where it does the opposite.
+void PassOrder::exchange(OpKind kind, const Message& message, const Span& span) {
+  const bool sends = kind == OpKind::kSend;
+  const int end = sends == message.backward ? 0 : segment_count() - 1;
+  const int of = end == 0 ? end : segment_of(end).inputs.front();
+  for (int m = span.first; m < span.last; ++m) {
+    Op& op = emit_.open(kind, Lane::kCommStage, end);
+    op.unit = segment_of(end).unit;
+    op.group = GroupName::kPipeline;
+    op.number = number_of(message, m - span.first);
+    op.micro_batch = m;
+    op.bytes = boundary_tensor_bytes(input_);
+    if (message.backward) {
+      sends ? activations_.read_gradient(of, m) : activations_.add_gradient(of, end, m);
+    } else {
+      sends ? activations_.read(of, m) : activations_.write(of, m);
+    }
+    emit_.close();
+  }
+}
+
+void PassOrder::forward_window(const Span& span) {
+  for (int s = 0; s < segment_count(); ++s) forward_segment(s, span);
+}
+
+void PassOrder::backward_window(const Span& span) {
   for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
     const int first = input_.spec->units[u].segments.front();
     switch (segment_of(first).kind) {
       case model::SegmentKind::kHead:
+      case model::SegmentKind::kReceived:
+      case model::SegmentKind::kSent:
         break;
       case model::SegmentKind::kEmbedding:
-        backward_embedding(first);
+        backward_embedding(first, span);
         break;
       default:
-        backward_unit(u);
+        backward_unit(u, span);
     }
   }
 }
 
+void PassOrder::train_windows() {
+  const StageSchedule& schedule = building_.ground.step;
+  exchange_.take_inputs({ValueKind::kTokens, ValueKind::kTargets}, input_.micro_batches);
+  for (size_t p = 0; p < schedule.phases.size(); ++p) {
+    begin_phase(schedule, p, input_.micro_batches);
+    const Span span = span_of(phase_.window, input_.micro_batches);
+    building_.in_backward = phase_.backward;
+    phase_.backward ? backward_window(span) : forward_window(span);
+    if (!phase_.backward && span.first == 0 && !has_head()) updates_.spill_behind();
+    pass_on(span);
+  }
+}
+
 void PassOrder::train() {
-  is_external(input_, 0) ? train_external() : train_layer_major();
+  used_.assign(segment_count(), 0);
+  is_external(input_, 0) ? train_external() : train_windows();
 }
 
 void PassOrder::infer_external(int micro_batches) {
@@ -311,22 +369,36 @@ void PassOrder::infer_external(int micro_batches) {
   }
 }
 
+// Where there are fewer micro-batches than windows, the last windows are empty.
 void PassOrder::infer(OpKind head, int micro_batches) {
   if (is_external(input_, 0)) return infer_external(micro_batches);
   const bool logits = head == OpKind::kLogits;
   exchange_.take_inputs({ValueKind::kTokens, logits ? ValueKind::kPositions : ValueKind::kTargets},
                         micro_batches);
+  const StageSchedule& schedule = building_.ground.passes;
+  for (size_t p = 0; p < schedule.phases.size(); ++p) {
+    begin_phase(schedule, p, micro_batches);
+    const Span span = span_of(phase_.window, micro_batches);
+    infer_window(head, span);
+    pass_on(span);
+  }
+  if (has_head()) {
+    exchange_.give_results(logits ? ValueKind::kLogits : ValueKind::kLossSum, micro_batches);
+  }
+}
+
+void PassOrder::infer_window(OpKind head, const Span& span) {
   for (int s = 0; s < segment_count(); ++s) {
+    if (!model::is_computed(segment_of(s).kind)) continue;
     weights_.acquire(s, generation_);
     const bool is_head = segment_of(s).kind == model::SegmentKind::kHead;
     if (is_head) acquire_shared(s);
-    for (int m = 0; m < micro_batches; ++m) {
+    for (int m = span.first; m < span.last; ++m) {
       is_head ? head_micro_batch(s, m, head) : forward_micro_batch(s, m);
     }
     if (is_head && segment_of(s).shares >= 0) weights_.release(segment_of(s).shares);
     weights_.release(s);
   }
-  exchange_.give_results(logits ? ValueKind::kLogits : ValueKind::kLossSum, micro_batches);
 }
 
 }  // namespace strata::plan

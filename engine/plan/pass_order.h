@@ -23,8 +23,8 @@ struct ProgramPieces {
   GradientPath gradients;
 };
 
-// Forward and backward, layer-major: every unit runs all micro-batches before the next. A framework
-// that computes by itself goes micro-batch by micro-batch.
+// Forward and backward, layer-major: every unit runs all micro-batches of a window before the next.
+// A framework that computes by itself goes micro-batch by micro-batch.
 class PassOrder : BuilderPiece {
  public:
   PassOrder(Building& building, ProgramPieces& pieces)
@@ -42,10 +42,27 @@ class PassOrder : BuilderPiece {
   void infer(OpKind head, int micro_batches);
 
  private:
+  // The micro-batches of a window.
+  struct Span {
+    int first = 0;
+    int last = 0;  // behind it
+  };
+  Span span_of(int window, int micro_batches) const;
+
   void train_external();
-  void train_layer_major();
+  void train_windows();
   void infer_external(int micro_batches);
-  void forward_segment(int segment);
+  void infer_window(OpKind head, const Span& span);
+  void forward_window(const Span& span);
+  void backward_window(const Span& span);
+  bool has_head() const {
+    return segment_of(segment_count() - 1).kind == model::SegmentKind::kHead;
+  }
+  // Receives what comes before the phase, and sends what it gave.
+  void begin_phase(const StageSchedule& schedule, size_t phase, int micro_batches);
+  void pass_on(const Span& span);
+  void exchange(OpKind kind, const Message& message, const Span& span);
+  void forward_segment(int segment, const Span& span);
   void forward_micro_batch(int segment, int micro_batch);
   struct Leaves {
     bool interior = false;
@@ -55,11 +72,12 @@ class PassOrder : BuilderPiece {
   void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
   void sum_branch(ValueKind kind, int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
-  void backward_unit(int unit);
+  void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
-  void backward_embedding(int segment);
+  void backward_embedding(int segment, const Span& span);
   void external_use(int use, int micro_batch);
-  void acquire_updated(int segment);  // its weights, with the update that waits for their use
+  // Its weights; in the step's first use with the update that waits for that.
+  void acquire_updated(int segment);
   void acquire_shared(int segment);
   // Accesses of the open op
   void read_inputs(int segment, int micro_batch);
@@ -75,8 +93,9 @@ class PassOrder : BuilderPiece {
   ActivationPath& activations_;
   UpdateSchedule& updates_;
   GradientPath& gradients_;
-  const Generation generation_;        // of the weights that ops read
-  std::vector<char> used_externally_;  // by segment: its first use of the step is emitted
+  const Generation generation_;  // of the weights that ops read
+  std::vector<char> used_;       // by segment: its first use of the step is emitted
+  Phase phase_;                  // which is emitted
 };
 
 }  // namespace strata::plan

@@ -11,6 +11,8 @@ CoarsePlacement coarsen(const Ground& ground, const Placement& placement, int64_
                         int together) {
   CoarsePlacement coarse;
   coarse.ground.footprints = ground.footprints;
+  coarse.ground.step = ground.step;
+  coarse.ground.passes = ground.passes;
   coarse.placement = placement;
   const std::vector<shard::Chunk>& chunks = ground.layout.chunks;
   shard::Layout& layout = coarse.ground.layout;

@@ -81,19 +81,23 @@ struct ArenaLayout {
   std::vector<LedgerLine> lines;
 };
 
-// Ranks that train one model: `replicate` copies of its state, each of which shards() groups of
-// ranks share, and `tensor` ranks in each group, which slice every block. Ranks of a group follow
-// each other, and so do groups of a copy. Groups have different data; the ranks of one have the
-// same. `rank` is this plan's own.
+// Ranks that train one model: `pipeline` stages of it, `replicate` copies of a stage's state, each
+// of which shards() groups of ranks share, and `tensor` ranks in each group, which slice every
+// block. Ranks of a group follow each other, and so do groups of a copy and copies of a stage.
+// Groups have different data; the ranks of one have the same, and so has each stage. `rank` is this
+// plan's own.
 struct Mesh {
   int world = 1;
   int rank = 0;
   int zero_stage = 3;
   int replicate = 1;
   int tensor = 1;
-  int shards() const { return world / (replicate * tensor); }
-  int data_ranks() const { return world / tensor; }
-  int data_rank() const { return rank / tensor; }
+  int pipeline = 1;
+  int stage_ranks() const { return world / pipeline; }
+  int stage() const { return rank / stage_ranks(); }
+  int shards() const { return stage_ranks() / (replicate * tensor); }
+  int data_ranks() const { return stage_ranks() / tensor; }
+  int data_rank() const { return rank % stage_ranks() / tensor; }
   int shard_rank() const { return data_rank() % shards(); }
   int tensor_rank() const { return rank % tensor; }
   int state_shards() const { return zero_stage >= 1 ? shards() : 1; }
@@ -101,6 +105,7 @@ struct Mesh {
   int weight_shards() const { return zero_stage >= 3 ? shards() : 1; }
   int size_of(GroupName group) const {
     if (group == GroupName::kTensor) return tensor;
+    if (group == GroupName::kPipeline) return pipeline;
     return group == GroupName::kShard ? shards() : replicate;
   }
   // The ranks of this rank's group: `first`, and so many others, each `stride` further.
@@ -116,7 +121,9 @@ struct Mesh {
       case GroupName::kShard:
         return {rank / copy_ranks * copy_ranks + tensor_rank(), tensor, shards()};
       case GroupName::kReplicate:
-        return {rank % copy_ranks, copy_ranks, replicate};
+        return {stage() * stage_ranks() + rank % copy_ranks, copy_ranks, replicate};
+      case GroupName::kPipeline:
+        return {rank % stage_ranks(), stage_ranks(), pipeline};
       case GroupName::kTensor:
         break;
     }
@@ -129,10 +136,23 @@ struct Mesh {
   bool saves() const { return data_rank() < state_shards(); }
 };
 
+// The order in which a stage of a pipeline goes forward and back through the windows of a step:
+// forward through all of them, then back; or back through a window as soon as it can, which keeps
+// the activations of fewer.
+enum class PipelineOrder : uint8_t { kAllForward, kOneForwardOneBackward };
+
+// How a step's micro-batches pass a stage: so many at a time, of which each unit does all before the
+// next. A stage of a model that is not divided has one window. `count` divides the micro-batches.
+struct Windows {
+  int count = 1;
+  PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
+};
+
 struct Plan {
   Recipe recipe = Recipe::kFp32;
   model::BatchShape shape;
-  int micro_batches = 1;       // of a step
+  int micro_batches = 1;  // of a step
+  Windows windows;
   int eval_micro_batches = 1;  // of one run of the eval program
   OptimizerMode mode = OptimizerMode::kDeferred;
   kernels::DeviceDescription device;  // that computes

@@ -20,8 +20,8 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // By lane. The drives work only while bytes move, whatever is issued.
 constexpr Workers kWorkersOf[kLaneCount] = {
-    kComputeWorks,  kOptimizerWorks, kLinkMoves,     kLinkMoves, 0, 0, 0,
-    kRanksExchange, kRanksExchange,  kOptimizerWorks};
+    kComputeWorks,  kOptimizerWorks, kLinkMoves,      kLinkMoves,    0, 0, 0,
+    kRanksExchange, kRanksExchange,  kOptimizerWorks, kRanksExchange};
 // The share of the cores that I/O never takes from the other lanes.
 constexpr double kLeastCoreShare = 0.05;
 
@@ -221,6 +221,7 @@ class Simulation {
         return end_after(name, number,
                          link_s(op, rates_.inner_or_comm_bytes_per_s(), rates_.comm_latency_s));
       case Lane::kComm:
+      case Lane::kCommStage:
         return end_after(name, number, link_s(op, rates_.comm_bytes_per_s, rates_.comm_latency_s));
       case Lane::kUpdate:
         return end_after(
@@ -237,7 +238,6 @@ class Simulation {
   static double link_s(const Op& op, double rate, double latency_s) {
     return over(static_cast<double>(op.bytes), rate) + latency_s;
   }
-
   double optimizer_s(const Op& op) const {
     const double rate = op.kind == OpKind::kConvert ? rates_.read_bytes_per_s
                         : op.kind == OpKind::kSave  ? rates_.write_bytes_per_s

@@ -22,7 +22,8 @@ void verify_op(const Facts& facts, const Program& program, int64_t index, Report
     check_compute(facts, program, index, reporter);
   } else if (kind == OpKind::kConvert) {
     check_convert(facts, program, index, reporter);
-  } else if (kind != OpKind::kSave && kind != OpKind::kInput && kind != OpKind::kOutput) {
+  } else if (kind != OpKind::kSave && kind != OpKind::kInput && kind != OpKind::kOutput &&
+             kind != OpKind::kSend && kind != OpKind::kRecv) {
     check_update(facts, program, index, reporter);
   }
 }
@@ -40,6 +41,7 @@ bool check_program(const Facts& facts, const Program& program, Reporter& reporte
       good = false;
     }
   }
+  if (good) check_stages(facts, program, reporter);
   if (good) check_counts(facts, program, reporter);
   return good;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,9 +36,12 @@ struct VerifyReport {
 // never by an exception.
 VerifyReport verify(const Plan& plan, const model::ModelSpec& spec);
 
-// Checks what one rank's plan cannot show: that all ranks planned the same run, and that all ranks
-// of a group have the same sequence of collectives with the same sizes. Each plan must also pass
-// verify().
+// Checks what one rank's plan cannot show: that all ranks planned the same run, that all ranks of a
+// group have the same sequence of collectives with the same sizes, and that neighbouring stages
+// have the same messages between them. Each plan must also pass verify().
 VerifyReport verify_ranks(std::span<const Plan> plans, const model::ModelSpec& spec);
+// The same for ranks that have different parts of the model: `spec_of` gives each rank's.
+using SpecOf = std::function<const model::ModelSpec&(int rank)>;
+VerifyReport verify_ranks(std::span<const Plan> plans, const SpecOf& spec_of);
 
 }  // namespace strata::plan

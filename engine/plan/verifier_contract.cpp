@@ -163,7 +163,9 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
 // and norm partials on the host, are in the control arena; collectives work on both sides.
 bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
   const bool device = facts.plan.device.discrete && is_device_lane(op.lane);
-  if (access.value.kind == ValueKind::kDecision) return access.arena == Arena::kControl;
+  if (access.value.kind == ValueKind::kDecision || access.value.kind == ValueKind::kNormSum) {
+    return access.arena == Arena::kControl;
+  }
   const bool comm = is_comm_lane(op.lane);
   if (access.value.kind == ValueKind::kNormPartial && (comm || !device)) {
     return access.arena == Arena::kControl;

@@ -123,7 +123,7 @@ class Counts {
   void check_passes(int micro_batches, OpKind head) {
     if (!facts_.spec.uses.empty()) return check_uses(micro_batches, head == OpKind::kLoss);
     const std::vector<int> forwards = tally(micro_batches, [&](const Op& op) {
-      return op.kind == OpKind::kForward || op.kind == head;
+      return op.kind == OpKind::kForward || op.kind == head || facts_.passes(op, false);
     });
     for (size_t i = 0; i < forwards.size(); ++i) {
       if (forwards[i] == 1) continue;
@@ -171,8 +171,9 @@ class Counts {
   void check_backward() {
     if (!facts_.spec.uses.empty()) return;  // among the uses
     const int micro_batches = facts_.plan.micro_batches;
-    const std::vector<int> backwards =
-        tally(micro_batches, [](const Op& op) { return op.kind == OpKind::kBackward; });
+    const std::vector<int> backwards = tally(micro_batches, [&](const Op& op) {
+      return op.kind == OpKind::kBackward || facts_.passes(op, true);
+    });
     for (size_t i = 0; i < backwards.size(); ++i) {
       const int segment = static_cast<int>(i / micro_batches);
       if (is_head(segment)) continue;
@@ -201,19 +202,20 @@ class Counts {
   }
 
   // The norm covers all gradients: every trainable segment has norm partials of all of its elements
-  // (or of this rank's), and the only Decide reads every partial.
+  // (or of this rank's), and the only Decide reads every partial, or a sum over stages that does.
   void check_decision() {
     std::vector<std::vector<Range>> squared(facts_.segment_count());
     std::vector<std::vector<Range>> partials(facts_.segment_count());
     std::vector<std::vector<Range>> decided(facts_.segment_count());
     check_decides();
     for (const Op& op : program_.ops) {
-      if (op.kind != OpKind::kNormPartial && op.kind != OpKind::kDecide) continue;
+      const bool sums = op.kind == OpKind::kReduce && op.group == GroupName::kPipeline;
+      if (op.kind != OpKind::kNormPartial && op.kind != OpKind::kDecide && !sums) continue;
       for (const Access& access : program_.accesses_of(op)) {
         if (access.value.segment < 0) continue;
         const int s = access.value.segment;
         const Range range = {access.first, access.first + access.bytes};
-        if (op.kind == OpKind::kDecide) {
+        if (op.kind != OpKind::kNormPartial) {
           decided[s].push_back(range);
         } else if (access.value.kind == ValueKind::kNormPartial) {
           partials[s].push_back(range);

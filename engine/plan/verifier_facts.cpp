@@ -117,6 +117,8 @@ int64_t Facts::extent(const Value& value) const {
              model::summed_elements(segment(value.segment)) * 4;
     case ValueKind::kCache:
       return model::cache_bytes(spec, value.segment, plan.shape, plan.device);
+    case ValueKind::kNormSum:
+      return 16;
     case ValueKind::kTokens:
       return model::token_bytes(plan.shape);
     case ValueKind::kTargets:
@@ -132,6 +134,12 @@ int64_t Facts::extent(const Value& value) const {
     default:
       return -1;
   }
+}
+
+bool Facts::passes(const Op& op, bool backward) const {
+  if ((op.kind != OpKind::kSend && op.kind != OpKind::kRecv) || op.segment < 0) return false;
+  const bool received = segment(op.segment).kind == model::SegmentKind::kReceived;
+  return (op.kind == OpKind::kRecv) == (received != backward);
 }
 
 int Facts::exchanged(ProgramName program, ValueKind kind) const {
@@ -190,6 +198,8 @@ std::string describe(const Facts& facts, const Value& value) {
       return "logits";
     case ValueKind::kNormPartial:
       return fmt::format("{}norm partial of {}", value.reduced > 0 ? "reduced " : "", where);
+    case ValueKind::kNormSum:
+      return "sum of all stages' norm partials";
     case ValueKind::kDecision:
       return fmt::format("decision{}", kGenerationNames[static_cast<int>(value.generation)]);
   }

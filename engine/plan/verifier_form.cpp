@@ -44,13 +44,14 @@ bool check_layout(const Facts& facts, Reporter& reporter) {
   return true;
 }
 
-bool check_lanes(const Program& program, Reporter& reporter) {
+bool check_lanes(const Facts& facts, const Program& program, Reporter& reporter) {
   const auto bad = [&](int64_t op, std::string text) {
     reporter.add("lanes", program.name, op, std::move(text));
     return false;
   };
   std::array<size_t, kLaneCount> next = {};
   int32_t collectives = 0;
+  const bool staged = facts.plan.mesh.pipeline > 1;  // then check_stages() checks numbers
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const size_t lane = static_cast<size_t>(program.ops[i].lane);
     if (lane >= kLaneCount) return bad(static_cast<int64_t>(i), "no such lane");
@@ -59,8 +60,9 @@ bool check_lanes(const Program& program, Reporter& reporter) {
       return bad(static_cast<int64_t>(i),
                  fmt::format("not at place {} of the list of lane {}", next[lane], lane));
     }
-    const int32_t number = is_comm_lane(program.ops[i].lane) ? collectives++ : -1;
-    if (program.ops[i].number != number) {
+    const bool numbered = is_comm_lane(program.ops[i].lane);
+    const int32_t number = numbered ? collectives++ : -1;
+    if ((!staged || !numbered) && program.ops[i].number != number) {
       return bad(static_cast<int64_t>(i),
                  fmt::format("an op of number {}, which is not {}", program.ops[i].number, number));
     }
@@ -105,6 +107,9 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
     return "no such value";
   }
   if (value.kind == ValueKind::kScratch || value.kind == ValueKind::kDecision) return "";
+  if (value.kind == ValueKind::kNormSum) {
+    return facts.plan.mesh.pipeline > 1 ? "" : "there is one stage";
+  }
   if (is_exchanged(value.kind)) {
     const int count = facts.exchanged(program, value.kind);
     return value.index >= 0 && value.index < count ? "" : fmt::format("there are {}", count);
@@ -189,7 +194,8 @@ bool check_range(const Facts& facts, ProgramName program, int64_t op, const Acce
     return false;
   }
   const bool partial = access.value.kind == ValueKind::kNormPartial;
-  const bool control = partial || access.value.kind == ValueKind::kDecision;
+  const bool control = partial || access.value.kind == ValueKind::kNormSum ||
+                       access.value.kind == ValueKind::kDecision;
   const bool summed_on_device =
       partial && access.arena == Arena::kDevice && facts.plan.device.discrete;
   if (control != (access.arena == Arena::kControl) && !summed_on_device) {
@@ -297,9 +303,9 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
   const Plan& plan = facts.plan;
   const Mesh& mesh = plan.mesh;
   if (plan.micro_batches < 1 || plan.eval_micro_batches < 1 || mesh.world < 1 || mesh.rank < 0 ||
-      mesh.replicate < 1 || mesh.tensor < 1 || mesh.rank >= mesh.world ||
-      mesh.world % (int64_t{mesh.replicate} * mesh.tensor) != 0 || mesh.zero_stage < 0 ||
-      mesh.zero_stage > 3 || plan.io_depth < 1) {
+      mesh.replicate < 1 || mesh.tensor < 1 || mesh.pipeline < 1 || mesh.rank >= mesh.world ||
+      mesh.world % (int64_t{mesh.replicate} * mesh.tensor * mesh.pipeline) != 0 ||
+      mesh.zero_stage < 0 || mesh.zero_stage > 3 || plan.io_depth < 1) {
     reporter.add("layout", ProgramName::kStep, -1, "micro-batches, mesh or depth out of range");
     return false;
   }
@@ -309,6 +315,7 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
                              facts.spec.tensor.ranks));
     return false;
   }
+  if (!check_stage_form(facts, reporter)) return false;
   const TwoSides& sides = plan.sides;
   const int64_t nvme_bytes = plan.arenas.bytes[static_cast<size_t>(Arena::kNvme)];
   if (sides.begin < 0 || sides.bytes < 0 || sides.bytes > nvme_bytes / 2 ||
@@ -337,7 +344,7 @@ bool check_program_form(const Facts& facts, const Program& program, Reporter& re
   bool good = true;
   const int64_t count = static_cast<int64_t>(program.ops.size());
   for (int64_t i = 0; i < count; ++i) good &= check_op(facts, program, i, reporter);
-  return good && check_lanes(program, reporter) && check_waits(facts, program, reporter);
+  return good && check_lanes(facts, program, reporter) && check_waits(facts, program, reporter);
 }
 
 bool check_accesses(const Facts& facts, const Program& program, int64_t index,

@@ -66,6 +66,8 @@ struct Facts {
   std::vector<Range> trainable_parts(int index, bool own) const;
   // How many values of an exchanged kind a program has.
   int exchanged(ProgramName program, ValueKind kind) const;
+  // Whether an op of a stage stands for the forward, or backward, of what it receives or sends.
+  bool passes(const Op& op, bool backward) const;
   // The end of the byte range that a value can have; -1 when only the plan determines it.
   int64_t extent(const Value& value) const;
   int micro_batches_of(ProgramName name) const;
@@ -95,6 +97,7 @@ constexpr bool is_compute(OpKind kind) {
 // All return false when something is broken that other checks rely on; then these must not run.
 // check_accesses() checks one op; `sorted` is its scratch.
 bool check_plan_form(const Facts& facts, Reporter& reporter);
+bool check_stage_form(const Facts& facts, Reporter& reporter);
 bool check_program_form(const Facts& facts, const Program& program, Reporter& reporter);
 bool check_accesses(const Facts& facts, const Program& program, int64_t index,
                     std::vector<const Access*>& sorted, Reporter& reporter);
@@ -109,6 +112,8 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
 void check_values(const Facts& facts, std::span<const Program* const> programs, bool pending,
                   Reporter& reporter);
 void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter);
+// What a stage exchanges with its neighbours, and that no two ranks wait for each other.
+void check_stages(const Facts& facts, const Program& program, Reporter& reporter);
 void check_counts(const Facts& facts, const Program& program, Reporter& reporter);
 void check_sequence(const Facts& facts, Reporter& reporter);
 

@@ -27,11 +27,13 @@ bool same_layout(const shard::Layout& a, const shard::Layout& b) {
 }
 
 bool same_run(const Plan& a, const Plan& b) {
+  if (a.mesh.stage() == b.mesh.stage() && !same_layout(a.layout, b.layout)) return false;
   return a.recipe == b.recipe && a.shape.rows == b.shape.rows && a.shape.length == b.shape.length &&
          a.micro_batches == b.micro_batches && a.eval_micro_batches == b.eval_micro_batches &&
          a.mode == b.mode && a.mesh.world == b.mesh.world &&
          a.mesh.zero_stage == b.mesh.zero_stage && a.mesh.replicate == b.mesh.replicate &&
-         a.mesh.tensor == b.mesh.tensor && same_layout(a.layout, b.layout);
+         a.mesh.tensor == b.mesh.tensor && a.mesh.pipeline == b.mesh.pipeline &&
+         a.windows.count == b.windows.count && a.windows.order == b.windows.order;
 }
 
 void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {
@@ -40,8 +42,9 @@ void compare(const Facts& facts, int rank, const Program& a, const Program& b, R
   for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
     if (i >= ours.size() || i >= theirs.size()) {
       return reporter.add("collective", a.name, -1,
-                          fmt::format("rank 0 has {} collectives, rank {} has {}", ours.size(),
-                                      rank, theirs.size()));
+                          fmt::format("the first rank of a stage has {} collectives, rank {} has "
+                                      "{}",
+                                      ours.size(), rank, theirs.size()));
     }
     const Op& x = *ours[i];
     const Op& y = *theirs[i];
@@ -51,11 +54,11 @@ void compare(const Facts& facts, int rank, const Program& a, const Program& b, R
         agreed_bytes(a, x) != agreed_bytes(b, y)) {
       return reporter.add(
           "collective", a.name, ours[i] - a.ops.data(),
-          fmt::format(
-              "collective {}: rank 0 has {} of {}, {} bytes; rank {} has {} of {}, {} bytes", i,
-              contract_of(x.kind).name, describe(facts, exchanged_value(a, x)), agreed_bytes(a, x),
-              rank, contract_of(y.kind).name, describe(facts, exchanged_value(b, y)),
-              agreed_bytes(b, y)));
+          fmt::format("collective {}: the first rank has {} of {}, {} bytes; rank {} has {} of {}, "
+                      "{} bytes",
+                      i, contract_of(x.kind).name, describe(facts, exchanged_value(a, x)),
+                      agreed_bytes(a, x), rank, contract_of(y.kind).name,
+                      describe(facts, exchanged_value(b, y)), agreed_bytes(b, y)));
     }
   }
 }
@@ -63,6 +66,10 @@ void compare(const Facts& facts, int rank, const Program& a, const Program& b, R
 }  // namespace
 
 VerifyReport verify_ranks(std::span<const Plan> plans, const model::ModelSpec& spec) {
+  return verify_ranks(plans, [&](int) -> const model::ModelSpec& { return spec; });
+}
+
+VerifyReport verify_ranks(std::span<const Plan> plans, const SpecOf& spec_of) {
   VerifyReport report;
   Reporter reporter(report);
   const auto bad = [&](std::string text) {
@@ -72,21 +79,29 @@ VerifyReport verify_ranks(std::span<const Plan> plans, const model::ModelSpec& s
   if (plans.empty() || static_cast<int>(plans.size()) != plans[0].mesh.world) {
     return bad(fmt::format("{} plans", plans.size()));
   }
+  std::vector<AgreedHashes> hashes;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
-    const Facts facts(plans[rank], spec);
+    const Plan& plan = plans[rank];
+    const Facts facts(plan, spec_of(static_cast<int>(rank)));
     if (!check_plan_form(facts, reporter)) return report;
-    if (plans[rank].mesh.rank != static_cast<int>(rank)) {
-      return bad(fmt::format("plan {} is of rank {}", rank, plans[rank].mesh.rank));
+    if (plan.mesh.rank != static_cast<int>(rank)) {
+      return bad(fmt::format("plan {} is of rank {}", rank, plan.mesh.rank));
     }
-    if (!same_run(plans[0], plans[rank]))
-      return bad(fmt::format("rank {} plans another run", rank));
-    for (const Program& program : plans[rank].programs) {
+    if (!same_run(plans[0], plan)) return bad(fmt::format("rank {} plans another run", rank));
+    const int first = plan.mesh.stage() * plan.mesh.stage_ranks();
+    if (!same_run(plans[first], plan)) return bad(fmt::format("rank {} plans another run", rank));
+    for (const Program& program : plan.programs) {
       if (!check_program_form(facts, program, reporter)) return report;
       report.ops += static_cast<int64_t>(program.ops.size());
       report.accesses += static_cast<int64_t>(program.accesses.size());
-      if (rank > 0)
-        compare(facts, static_cast<int>(rank), plans[0].program(program.name), program, reporter);
+      if (static_cast<int>(rank) == first) continue;
+      compare(facts, static_cast<int>(rank), plans[first].program(program.name), program, reporter);
     }
+    hashes.push_back(hashes_of(plan));
+  }
+  for (const Plan& plan : plans) {
+    if (!report.ok() || agree(hashes, plan.mesh)) continue;
+    return bad(fmt::format("rank {} and the stage before it have other messages", plan.mesh.rank));
   }
   return report;
 }

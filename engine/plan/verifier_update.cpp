@@ -255,6 +255,7 @@ class UpdateCheck {
 namespace {
 
 void check_decide(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  int sums = 0;
   for (const Access& access : program.accesses_of(program.ops[index])) {
     const Value& value = access.value;
     const bool writes = access.mode == Mode::kWrite;
@@ -263,11 +264,34 @@ void check_decide(const Facts& facts, const Program& program, int64_t index, Rep
       reporter.add("generation", program.name, index, "decide makes a decision from the last one");
     }
     if (value.kind == ValueKind::kNormPartial &&
-        value.reduced != facts.plan.mesh.norm_reductions()) {
+        (facts.plan.mesh.pipeline > 1 || value.reduced != facts.plan.mesh.norm_reductions())) {
       reporter.add("contributions", program.name, index,
                    fmt::format("decide uses the {}", describe(facts, value)));
     }
+    sums += value.kind == ValueKind::kNormSum ? 1 : 0;
   }
+  const bool staged = facts.plan.mesh.pipeline > 1 && program.name == ProgramName::kStep;
+  if (sums == (staged ? 1 : 0)) return;
+  reporter.add(
+      "contributions", program.name, index,
+      staged ? "decide does not use the sum over all stages" : "decide uses a sum of stages");
+}
+
+// Checks that all norm partials of a stage become part of the sum over all stages.
+void check_norm_sum(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
+  bool writes = false;
+  for (const Access& access : program.accesses_of(program.ops[index])) {
+    const Value& value = access.value;
+    const bool reads = access.mode == Mode::kRead && value.kind == ValueKind::kNormPartial &&
+                       value.reduced == facts.plan.mesh.norm_reductions();
+    const bool sum = access.mode == Mode::kWrite && value.kind == ValueKind::kNormSum &&
+                     access.first == 0 && access.bytes == facts.extent(value);
+    writes |= sum;
+    if (reads || sum) continue;
+    reporter.add("transfer", program.name, index,
+                 fmt::format("has {} in a sum over stages", describe(facts, value)));
+  }
+  if (!writes) reporter.add("transfer", program.name, index, "does not leave a sum over stages");
 }
 
 // Checks that one branch, or its gradient, is summed in place, over the ranks that have its slices.
@@ -341,6 +365,9 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
     return reporter.add("collective", program.name, index, "copies have nothing to gather");
   }
   if (op.kind == OpKind::kDecide) return check_decide(facts, program, index, reporter);
+  if (op.kind == OpKind::kReduce && op.group == GroupName::kPipeline) {
+    return check_norm_sum(facts, program, index, reporter);
+  }
   if (op.kind == OpKind::kReduce && op.segment < 0) {
     return check_reduced_norms(facts, program, index, reporter);
   }

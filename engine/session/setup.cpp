@@ -337,7 +337,8 @@ train::RunPlan plan_with_room(const model::ModelSpec& spec, const config::Option
 void require_verified(const train::RunPlan& run) {
   for (const plan::Plan& rank : run.ranks) verify_or_abort(rank, run.spec_of(rank.mesh.rank));
   if (run.ranks.size() > 1) {
-    const plan::VerifyReport report = plan::verify_ranks(run.ranks, run.spec_of(0));
+    const plan::VerifyReport report = plan::verify_ranks(
+        run.ranks, [&](int rank) -> const model::ModelSpec& { return run.spec_of(rank); });
     if (!report.ok()) {
       throw Error(ErrorCode::kConfig, "internal error: the ranks' plans differ: " +
                                           report.violations.front().text + " (please report it)");

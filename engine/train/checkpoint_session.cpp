@@ -26,8 +26,10 @@ CheckpointSession::Opened CheckpointSession::open(const std::string& path,
 
 void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
   std::optional<checkpoint::CheckpointCommit> commit;
-  if (leads())
-    commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(slice_, plan_.recipe));
+  if (leads()) {
+    const model::ModelSpec& spec = slice_.stage.ranks > 1 ? spec_ : slice_;
+    commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec, plan_.recipe));
+  }
   const std::string partial = comm::broadcast_text(group_, commit ? commit->partial() : "");
   uint64_t nonce = commit ? commit->nonce() : 0;
   if (group_ != nullptr) group_->broadcast(&nonce, sizeof(nonce), 0);

@@ -80,17 +80,30 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
                                  : longest.name;
 }
 
+namespace {
+
+// Of all ranks, each of which stands for equally many.
+void add_bytes(const RunPlan& run, PlanReport& report) {
+  const int64_t each = run.input.mesh.world / std::ssize(run.ranks);
+  for (const plan::Plan& plan : run.ranks) {
+    for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
+      const bool reads = op.lane == Lane::kReadWeights || op.lane == Lane::kReadState;
+      if (reads) report.read_bytes += each * op.bytes;
+      if (op.lane == Lane::kWrite) report.write_bytes += each * op.bytes;
+      if (op.kind == plan::OpKind::kConvert) report.file_bytes += each * op.bytes;
+    }
+  }
+}
+
+}  // namespace
+
 PlanReport report_of(const RunPlan& run) {
   PlanReport report;
   const plan::Plan& plan = run.ranks.front();
   report.simulated = plan::simulate(plan, plan::ProgramName::kStep, run.rates);
-  const auto bytes = [&](Lane lane) { return report.simulated.bytes[static_cast<size_t>(lane)]; };
+  if (plan.mesh.pipeline > 1) report.simulated.step_s = run.predicted_step_s;
   const auto world = static_cast<int64_t>(run.input.mesh.world);
-  report.read_bytes = world * (bytes(Lane::kReadWeights) + bytes(Lane::kReadState));
-  report.write_bytes = world * bytes(Lane::kWrite);
-  for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
-    if (op.kind == plan::OpKind::kConvert) report.file_bytes += world * op.bytes;
-  }
+  add_bytes(run, report);
   report.parameters = static_cast<double>(run.spec->parameter_count());
   for (const model::Segment& segment : run.spec->segments) {
     for (const model::Parameter& parameter : segment.parameters) {
@@ -135,6 +148,8 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   // The sizes of tiers are those of one rank; these are of a machine.
   root.set("ranks", int64_t{run.input.mesh.world});
   root.set("tensor_ranks", int64_t{run.input.mesh.tensor});
+  root.set("pipeline_ranks", int64_t{run.input.mesh.pipeline});
+  root.set("pipeline_windows", int64_t{run.input.windows.count});
   root.set("ranks_on_machine", run.ranks_on_node);
   root.set("outside_bytes", run.outside_bytes);
   root.set("host_memory_bytes", run.host_budget);

@@ -163,6 +163,26 @@ std::string place_text(const RunPlan& run) {
   return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
 }
 
+// What each stage has; with the same sizes of all, the first and the last of them.
+std::string stages_text(const RunPlan& run) {
+  const plan::Mesh& mesh = run.input.mesh;
+  std::string text;
+  for (int stage = 0; stage < mesh.pipeline; ++stage) {
+    const model::ModelSpec& spec = run.spec_of(stage * mesh.stage_ranks());
+    const auto& units = spec.units;
+    const model::Unit& first = units[spec.stage.is_first() ? 0 : 1];
+    const model::Unit& last = units[units.size() - (spec.stage.is_last() ? 1 : 2)];
+    text += fmt::format("{}{} to {}", stage == 0 ? "" : ", ", first.name, last.name);
+  }
+  const plan::Windows& windows = run.input.windows;
+  const int size = run.input.micro_batches / windows.count;
+  const bool alternates = windows.order == plan::PipelineOrder::kOneForwardOneBackward;
+  return fmt::format("{}; {} of {}, {}", text, counted(windows.count, "window"),
+                     counted(size, "micro-batch"), alternates ? "1f1b" : "gpipe") +
+         fmt::format("; idle for others {} of a step",
+                     format_share(1 - run.slowest_stage_s / run.predicted_step_s));
+}
+
 std::string batch_text(const RunPlan& run, const PlanReport& report) {
   const model::BatchShape& shape = run.input.shape;
   const auto tokens = static_cast<int64_t>(report.tokens);
@@ -344,6 +364,12 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
                         counted(run.candidates, "plan"), run.placement_name),
             "how many plans the planner compared, and in which order this one was made; what lies "
             "where in the end is said below");
+  if (run.input.mesh.pipeline > 1) {
+    table.add(
+        "stages", stages_text(run),
+        "the blocks of each pipeline rank, how micro-batches pass them, and how much of a step "
+        "the slowest stage waits for others");
+  }
   table.add("update",
             plan.update().waits ? "just before the weights are used next (deferred)"
                                 : "in the backward, as soon as a gradient is whole",

@@ -76,14 +76,15 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
 // data.
 void RankTrainer::compare_plans() const {
   if (groups_.trainer == nullptr) return;
-  const uint64_t ours = plan::collectives_hash(plan_);
-  uint64_t first = ours;
-  groups_.trainer->broadcast(&first, sizeof(first), 0);
-  if (first == ours) return;
-  throw Error(ErrorCode::kConfig,
-              fmt::format("rank {}: its plan exchanges other data than that of rank 0 (start all "
-                          "ranks with one build and the same options)",
-                          rank_));
+  std::vector<plan::AgreedHashes> all(static_cast<size_t>(plan_.mesh.world));
+  all[static_cast<size_t>(rank_)] = plan::hashes_of(plan_);
+  groups_.trainer->gather(all.data(), sizeof(plan::AgreedHashes));
+  if (plan::agree(all, plan_.mesh)) return;
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("rank {}: its plan exchanges other data than those of other ranks (start all "
+                  "ranks with one build and the same options)",
+                  rank_));
 }
 
 void RankTrainer::run(TrainResult& result) {
@@ -394,29 +395,6 @@ bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
   result.held_out_loss = loss;
   if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss, *samples);
   return true;
-}
-
-// Continues the prompts of --sample-prompts; empty without them and on other ranks than 0, nullopt
-// when the run is asked to stop. All ranks run rank 0's passes, because its logits decide.
-std::optional<std::vector<std::vector<int32_t>>> RankTrainer::sample() {
-  if (!options_.continues_samples()) return std::vector<std::vector<int32_t>>();
-  STRATA_CHECK(!leads() || job_.samples != nullptr);
-  const int64_t vocabulary = job_.plan->spec->architecture.vocabulary;
-  const SamplePrompts none;
-  SampleTexts texts(leads() ? *job_.samples : none, plan_.shape, vocabulary);
-  exec::Instance pass;
-  size_pass(plan_.shape, vocabulary, pass);
-  while (any_rank(texts.prepare(pass))) {
-    if (must_stop()) return std::nullopt;
-    if (groups_.trainer) {
-      for (std::vector<int32_t>* input : {&pass.tokens, &pass.logit_position}) {
-        groups_.trainer->broadcast(input->data(), std::ssize(*input) * int64_t{sizeof(int32_t)}, 0);
-      }
-    }
-    executor_->run(pass);
-    if (leads()) texts.take(pass);
-  }
-  return texts.new_ids();
 }
 
 // Keeps the state if its held-out loss is the least, and ends the run when that was too long ago.

@@ -44,6 +44,7 @@ class RankTrainer {
   void finish_all(TrainResult& result);
   void skip(int64_t step, TrainResult& result);
   bool evaluate(int64_t step, TrainResult& result);
+  void bring_logits(exec::Instance& pass) const;
   std::optional<std::vector<std::vector<int32_t>>> sample();
   bool judge(int64_t step, bool saved, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);

@@ -26,12 +26,30 @@ constexpr std::array<std::string_view, 11> kBreaking = {
 // Where things are, and what a new run in the same place is for. A model elsewhere with the same
 // shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
 // Of shard_ranks it is the number of copies of the state that counts.
-constexpr std::array<std::string_view, 21> kNotOfTheRun = {
-    "out",          "config",      "deepspeed",   "resume",           "machine",
-    "data",         "eval_data",   "model",       "keep_checkpoints", "io",
-    "export_dtype", "shard_ranks", "tensorboard", "trace_steps",      "trace_from",
-    "keep_best",    "patience",    "data_cache",  "sample_prompts",   "sample_tokens",
-    "collectives"};
+constexpr std::array<std::string_view, 24> kNotOfTheRun = {"out",
+                                                           "config",
+                                                           "deepspeed",
+                                                           "resume",
+                                                           "machine",
+                                                           "data",
+                                                           "eval_data",
+                                                           "model",
+                                                           "keep_checkpoints",
+                                                           "io",
+                                                           "export_dtype",
+                                                           "shard_ranks",
+                                                           "tensorboard",
+                                                           "trace_steps",
+                                                           "trace_from",
+                                                           "keep_best",
+                                                           "patience",
+                                                           "data_cache",
+                                                           "sample_prompts",
+                                                           "sample_tokens",
+                                                           "collectives",
+                                                           "pipeline_ranks",
+                                                           "pipeline_windows",
+                                                           "pipeline_schedule"};
 
 template <size_t N>
 bool is_in(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -59,17 +77,25 @@ void compare(const std::string& name, const Json& saved, const Json& here, Resum
                              text_of(saved, name)));
 }
 
+int64_t number_in(const Json& options, const char* name, int64_t otherwise) {
+  const Json* value = options.find(name);
+  return value == nullptr ? otherwise : value->int64().value_or(otherwise);
+}
+
+// Stages give the bits of one, so their number does not count.
+Json ranks_of_stage(const Json& options) {
+  const int64_t stages = std::max<int64_t>(1, number_in(options, "pipeline_ranks", 1));
+  return Json(number_in(options, "ranks", 1) / stages);
+}
+
 // The number of copies decides how gradients are summed. A checkpoint from before there could be
 // several has one.
 void compare_copies(const Json& saved, const config::Options& options, ResumeChanges& changes) {
-  const auto number = [&](const char* name) {
-    const Json* value = saved.find(name);
-    return value == nullptr ? std::nullopt : value->int64();
-  };
   config::Options before;
-  before.ranks = number("ranks").value_or(options.ranks);
-  before.tensor_ranks = std::max<int64_t>(1, number("tensor_ranks").value_or(1));
-  before.shard_ranks = number("shard_ranks").value_or(0);
+  before.ranks = number_in(saved, "ranks", options.ranks);
+  before.tensor_ranks = std::max<int64_t>(1, number_in(saved, "tensor_ranks", 1));
+  before.pipeline_ranks = std::max<int64_t>(1, number_in(saved, "pipeline_ranks", 1));
+  before.shard_ranks = number_in(saved, "shard_ranks", 0);
   if (before.copies() == options.copies()) return;
   const auto text = [](const config::Options& of) {
     return of.shard_ranks > 0 ? std::to_string(of.shard_ranks) : "not given";
@@ -121,7 +147,12 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
     const Json* value = saved->find(member.name);
     // Checkpoints from before there were tensor ranks have one.
     if (value == nullptr && member.name == "tensor_ranks") value = &one;
-    if (value != nullptr) compare(member.name, *value, member.value, changes);
+    if (value == nullptr) continue;
+    if (member.name == "ranks") {
+      compare(member.name, ranks_of_stage(*saved), ranks_of_stage(here), changes);
+      continue;
+    }
+    compare(member.name, *value, member.value, changes);
   }
   compare_copies(*saved, options, changes);
   return changes;

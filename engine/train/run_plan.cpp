@@ -13,9 +13,11 @@
 #include "engine/base/units.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
+#include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/pipeline.h"
 #include "engine/plan/simulator.h"
 #include "engine/train/run_plan_parts.h"
 #include "io/scratch_file.h"
@@ -89,6 +91,30 @@ bool may_use_nvme(const config::Options& options) {
   return options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;
 }
 
+// How a step's micro-batches may pass the stages: in more windows a stage moves its weights more
+// often, and waits less for the others.
+std::vector<plan::Windows> windows_of(const config::Options& options) {
+  const auto order = options.pipeline_schedule == config::PipelineSchedule::kGpipe
+                         ? plan::PipelineOrder::kAllForward
+                         : plan::PipelineOrder::kOneForwardOneBackward;
+  if (options.pipeline_ranks == 1) return {{}};
+  const auto count = static_cast<int>(options.accumulate);
+  if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
+  std::vector<plan::Windows> list = {{count, order}};
+  const int stages = static_cast<int>(options.pipeline_ranks);
+  for (const int least : {2 * stages, stages}) {
+    int windows = std::min(least, count);
+    while (count % windows != 0) ++windows;
+    if (windows < list.back().count) list.push_back({windows, order});
+  }
+  return list;
+}
+
+void turn_to_stage(int stage, RunPlan& run) {
+  run.input.mesh.rank = stage * run.input.mesh.stage_ranks();
+  run.input.spec = &run.spec_of(run.input.mesh.rank);
+}
+
 plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& options,
                          const RunFacts& facts, int64_t threads) {
   plan::PlanInput input;
@@ -102,7 +128,9 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .rank = 0,
                 .zero_stage = static_cast<int>(options.zero_stage),
                 .replicate = static_cast<int>(options.copies()),
-                .tensor = static_cast<int>(options.tensor_ranks)};
+                .tensor = static_cast<int>(options.tensor_ranks),
+                .pipeline = static_cast<int>(options.pipeline_ranks)};
+  input.windows = windows_of(options).front();
   input.inference = facts.inference;
   input.frozen_in_source = may_use_nvme(options);
   if (may_use_nvme(options) && !options.nvme.empty()) {
@@ -144,28 +172,63 @@ plan::PlannerOptions planner_options(const config::Options& options, const RunFa
 
 namespace {
 
-plan::PlannedRun best_of_modes(plan::PlanInput& input, const config::Options& options,
-                               const plan::Rates& rates, const RunFacts& facts) {
+// The plan of the first rank of each stage, with the optimizer mode and the windows of `run.input`.
+std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options& options,
+                                            const RunFacts& facts) {
   plan::PlannerOptions planner = planner_options(options, facts);
   planner.predict = [&](const plan::Plan& plan) {
     if (facts.stop != nullptr && facts.stop->load())
       throw Error(ErrorCode::kInterrupted, "plan: interrupted");
-    return plan::simulate(plan, plan::repeated(input), rates).step_s;
+    return plan::simulate(plan, plan::repeated(run.input), run.rates).step_s;
   };
-  plan::PlannedRun best;
+  std::vector<plan::PlannedRun> stages;
+  for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
+    turn_to_stage(stage, run);
+    stages.push_back(plan::make_plan(run.input, planner));
+  }
+  return stages;
+}
+
+// Of a step in which stages wait for each other.
+plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::PlanInput& input) {
+  constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
+  plan::Cost cost;
+  std::vector<double> seconds;
+  for (const plan::PlannedRun& stage : stages) {
+    seconds.push_back(stage.cost.predicted_s);
+    cost.written_bytes += stage.cost.written_bytes;
+  }
+  cost.predicted_s = stages.size() == 1
+                         ? seconds.front()
+                         : plan::pipeline_step_s(seconds, kForwardShare, input.windows);
+  return cost;
+}
+
+std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
+                                          const RunFacts& facts) {
+  std::vector<plan::PlannedRun> best;
+  plan::PlanInput of_best;
   std::exception_ptr refusal;
-  for (plan::OptimizerMode mode : modes_of(options, input.inference)) {
-    input.mode = mode;
-    try {
-      plan::PlannedRun run = plan::make_plan(input, planner);
-      if (best.candidates == 0 || plan::is_better(run.cost, best.cost)) best = std::move(run);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
-      refusal = std::current_exception();
+  for (const plan::Windows& windows : windows_of(options)) {
+    for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {
+      run.input.windows = windows;
+      run.input.mode = mode;
+      try {
+        std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts);
+        const bool better =
+            best.empty() || plan::is_better(cost_of(stages, run.input), cost_of(best, of_best));
+        if (!better) continue;
+        best = std::move(stages);
+        of_best = run.input;
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
+        refusal = std::current_exception();
+      }
     }
   }
-  if (best.candidates == 0) std::rethrow_exception(refusal);
-  input.mode = best.plan.mode;
+  if (best.empty()) std::rethrow_exception(refusal);
+  run.input = of_best;
+  turn_to_stage(0, run);
   return best;
 }
 
@@ -266,6 +329,21 @@ void require_cores(const config::Options& options, const RunFacts& facts) {
                           counted(facts.limits.cores, "core"), most));
 }
 
+void slice(RunPlan& run) {
+  const plan::PlanInput& input = run.input;
+  const plan::Mesh& mesh = input.mesh;
+  if (mesh.tensor * mesh.pipeline == 1) return;
+  const std::vector<int> borders =
+      model::stage_borders(*run.spec, mesh.pipeline, input.shape, input.recipe, input.device);
+  const auto tensor = model::tensor_slices(*run.spec, mesh.tensor, mesh.shards());
+  for (int stage = 0; stage < mesh.pipeline; ++stage) {
+    for (const model::ModelSpec& one : tensor) {
+      run.slices.push_back(model::stage_slice(one, stage, borders));
+      model::assign_offsets(run.slices.back(), mesh.shards());
+    }
+  }
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   require_built(options);
@@ -281,11 +359,9 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.steps = facts.steps;
   run.checkpoint_every = options.checkpoint_every;
   run.drives = drives_of(options, facts.machine);
-  if (options.tensor_ranks > 1) {
-    run.slices = model::tensor_slices(*run.spec, static_cast<int>(options.tensor_ranks),
-                                      static_cast<int>(options.shards()));
-  }
-  run.input = input_of(run.spec_of(0), options, facts, run.threads);
+  run.input = input_of(*run.spec, options, facts, run.threads);
+  slice(run);
+  run.input.spec = &run.spec_of(0);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
   run.host_is_share = options.host_memory == 0;
@@ -306,9 +382,12 @@ ReadingLimits limits_for_reading(const config::Options& options, const RunFacts&
 }
 
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
-  const RunPlan run = prepare(std::move(spec), options, facts);
+  RunPlan run = prepare(std::move(spec), options, facts);
   try {
-    plan::candidates(run.input, planner_options(options, facts));
+    for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
+      turn_to_stage(stage, run);
+      plan::candidates(run.input, planner_options(options, facts));
+    }
   } catch (const plan::DoesNotFit& why) {
     explain_refusal(run, options, facts, why);
   }
@@ -329,24 +408,29 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
                               .tensor_ranks = options.tensor_ranks,
                               .discrete = run.input.device.discrete});
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
-  plan::PlannedRun best;
+  std::vector<plan::PlannedRun> best;
   try {
-    best = best_of_modes(run.input, options, run.rates, facts);
+    best = plan_stages(run, options, facts);
   } catch (const plan::DoesNotFit& why) {
     explain_refusal(run, options, facts, why);
   }
-  run.placement_name = best.name;
+  const plan::PlannedRun& slowest = *std::ranges::max_element(
+      best, {}, [](const plan::PlannedRun& stage) { return stage.cost.predicted_s; });
+  run.placement_name = slowest.name;
   if (facts.machine.nvme_weights.size() == options.nvme.size()) {
     run.nvme_weights = facts.machine.nvme_weights;
   }
-  run.predicted_step_s = best.cost.predicted_s;
-  run.candidates = best.candidates;
+  run.predicted_step_s = cost_of(best, run.input).predicted_s;
+  run.slowest_stage_s = slowest.cost.predicted_s;
+  for (const plan::PlannedRun& stage : best) run.candidates += stage.candidates;
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {
     if (facts.only_rank && rank != *facts.only_rank) continue;
     plan::PlanInput input = run.input;
     input.spec = &run.spec_of(rank);
     input.mesh.rank = rank;
-    run.ranks.push_back(rank == 0 ? std::move(best.plan) : plan::build_plan(input, best.placement));
+    plan::PlannedRun& stage = best[static_cast<size_t>(input.mesh.stage())];
+    const bool first = rank % input.mesh.stage_ranks() == 0;
+    run.ranks.push_back(first ? std::move(stage.plan) : plan::build_plan(input, stage.placement));
   }
   return run;
 }

@@ -47,12 +47,14 @@ Drives drives_of(const config::Options& options, const config::Machine& machine)
 // All ranks' plans of a run. Pure: nothing is allocated, opened or measured.
 struct RunPlan {
   std::unique_ptr<model::ModelSpec> spec;  // groups, frozen parameters and offsets assigned
-  std::vector<model::ModelSpec> slices;    // what each tensor rank has of it; empty for one
-  plan::PlanInput input;                   // of rank 0
-  std::vector<plan::Plan> ranks;           // of all, or of RunFacts::only_rank
+  // What each stage and tensor rank has of it, by stage, then tensor rank; empty for one.
+  std::vector<model::ModelSpec> slices;
+  plan::PlanInput input;          // of rank 0
+  std::vector<plan::Plan> ranks;  // of all, or of RunFacts::only_rank
   std::string placement_name;
   plan::Rates rates;
   double predicted_step_s = 0;
+  double slowest_stage_s = 0;  // of a step, without what it waits for others
   int candidates = 0;
   int64_t host_budget = 0;       // of the whole process
   bool host_is_share = false;    // it is kShareOfUsable of the available memory
@@ -68,7 +70,10 @@ struct RunPlan {
 
   // What a rank has of the model, which its plan is of.
   const model::ModelSpec& spec_of(int rank) const {
-    return slices.empty() ? *spec : slices[static_cast<size_t>(rank) % slices.size()];
+    if (slices.empty()) return *spec;
+    plan::Mesh mesh = input.mesh;
+    mesh.rank = rank;
+    return slices[static_cast<size_t>(mesh.stage() * mesh.tensor + mesh.tensor_rank())];
   }
 };
 

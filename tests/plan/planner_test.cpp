@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/model/stage.h"
+#include "engine/model/tensor_slice.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/collectives.h"
 #include "engine/plan/placement.h"
@@ -71,7 +74,7 @@ TEST(Planner, PlansOfHybridMeshesAreAcceptedAndAgree) {
       plans.push_back(build_plan(input, placement));
       const VerifyReport report = verify(plans.back(), spec);
       ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
-      EXPECT_EQ(collectives_hash(plans.back()), collectives_hash(plans.front()));
+      EXPECT_EQ(hashes_of(plans.back()).collectives, hashes_of(plans.front()).collectives);
     }
     const VerifyReport report = verify_ranks(plans, spec);
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
@@ -95,9 +98,50 @@ TEST(Planner, PlansOfMeshesWithTensorRanksAreAcceptedAndAgree) {
       plans.push_back(build_plan(input, placement));
       const VerifyReport report = verify(plans.back(), spec);
       ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
-      EXPECT_EQ(collectives_hash(plans.back()), collectives_hash(plans.front()));
+      EXPECT_EQ(hashes_of(plans.back()).collectives, hashes_of(plans.front()).collectives);
     }
     const VerifyReport report = verify_ranks(plans, spec);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+  }
+}
+
+// A mesh of stages, each of which shards, copies and tensor ranks may divide again.
+TEST(Planner, PlansOfPipelinesAreAcceptedAndAgree) {
+  for (uint64_t seed = 1; seed <= test::seeds(80); ++seed) {
+    test::Draw draw(11000 + seed);
+    const int stages = static_cast<int>(draw.between(2, 4));
+    const int tensor = draw.coin() ? 1 : 2;
+    const int shards = static_cast<int>(draw.between(1, 2));
+    const int copies = static_cast<int>(draw.between(1, 2));
+    const model::ModelSpec whole = model::tensor_slice(
+        test::random_spec_of(draw, test::stageable_architecture(draw, stages, tensor), 1, true),
+        {0, tensor});
+    PlanInput input = test::random_input(draw, whole, stages * tensor * shards * copies);
+    test::pass_in_windows(draw, input);
+    input.mesh.pipeline = stages;
+    input.mesh.tensor = tensor;
+    input.mesh.replicate = copies;
+    const std::vector<int> borders =
+        model::stage_borders(whole, stages, input.shape, input.recipe, input.device);
+    std::vector<model::ModelSpec> specs;
+    for (int stage = 0; stage < stages; ++stage) {
+      specs.push_back(model::stage_slice(whole, stage, borders));
+      model::assign_offsets(specs.back(), shards);
+    }
+    std::vector<Plan> plans;
+    std::optional<Placement> placement;
+    for (int rank = 0; rank < input.mesh.world; ++rank) {
+      input.mesh.rank = rank;
+      input.spec = &specs[input.mesh.stage()];
+      if (rank % input.mesh.stage_ranks() == 0) placement = test::random_placement(draw, input);
+      plans.push_back(build_plan(input, *placement));
+      const VerifyReport report = verify(plans.back(), *input.spec);
+      ASSERT_TRUE(report.ok()) << "seed " << seed << " rank " << rank << ": "
+                               << first_violation(report);
+    }
+    const VerifyReport report = verify_ranks(plans, [&](int rank) -> const model::ModelSpec& {
+      return specs[plans[rank].mesh.stage()];
+    });
     ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
   }
 }

@@ -12,17 +12,21 @@ namespace {
 
 TEST(VerifierRejectsMutations, OfPlannedRuns) {
   std::array<int, mutations::kMutationKindCount> applied = {};
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 80; ++seed) {
     test::Draw draw(7000 + seed);
     const int shards = draw.coin() ? 1 : 2;
-    const int tensor = seed % 3 == 1 ? 2 : 1;
-    const int world = shards * tensor;
-    const model::ModelSpec spec = seed % 3 == 0 ? test::random_encoder_decoder(draw, shards)
-                                  : tensor == 1 ? test::random_spec(draw, shards, true)
-                                                : test::random_slice(draw, {0, tensor}, shards);
-    PlanInput input = test::random_input(draw, spec, world);
+    const int tensor = seed % 4 == 1 ? 2 : 1;
+    const int stages = seed % 4 == 2 ? 3 : 1;
+    const int stage = static_cast<int>(draw.below(stages));
+    const model::ModelSpec spec = seed % 4 == 0 ? test::random_encoder_decoder(draw, shards)
+                                  : tensor > 1  ? test::random_slice(draw, {0, tensor}, shards)
+                                  : stages > 1  ? test::random_stage(draw, stages, stage, shards)
+                                                : test::random_spec(draw, shards, true);
+    PlanInput input = test::random_input(draw, spec, shards * tensor * stages);
+    if (stages > 1) test::pass_in_windows(draw, input);
     input.mesh.tensor = tensor;
-    input.mesh.rank = static_cast<int>(draw.below(world));
+    input.mesh.pipeline = stages;
+    input.mesh.rank = stage * shards * tensor + static_cast<int>(draw.below(shards * tensor));
     const Plan clean = build_plan(input, test::random_placement(draw, input));
     ASSERT_TRUE(verify(clean, spec).ok()) << "seed " << seed;
     for (int kind = 0; kind < mutations::kMutationKindCount; ++kind) {

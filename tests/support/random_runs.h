@@ -7,6 +7,7 @@
 #include "engine/base/rng.h"
 #include "engine/model/architecture.h"
 #include "engine/model/family.h"
+#include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/plan/input.h"
 #include "engine/plan/placement.h"
@@ -152,6 +153,33 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
 }
 
 // The placement with which all others are compared.
+// An architecture that `stages` stages can divide, and tensor ranks too.
+inline model::Architecture stageable_architecture(Draw& draw, int stages, int tensor) {
+  model::Architecture architecture = sliceable_architecture(draw, tensor);
+  architecture.layers = draw.between(stages, stages + 2);
+  architecture.windowed.clear();
+  architecture.tied = false;
+  return architecture;
+}
+
+// What a stage has of a model.
+inline model::ModelSpec random_stage(Draw& draw, int stages, int stage, int shards) {
+  const model::ModelSpec whole =
+      random_spec_of(draw, stageable_architecture(draw, stages, 1), 1, true);
+  model::ModelSpec spec = model::stage_slice(
+      whole, stage, model::stage_borders(whole, stages, {1, 8}, Recipe::kFp32, {}));
+  model::assign_offsets(spec, shards);
+  return spec;
+}
+
+// Micro-batches of a pipeline, in windows.
+inline void pass_in_windows(Draw& draw, plan::PlanInput& input) {
+  input.windows.count = static_cast<int>(draw.between(1, 5));
+  input.windows.order =
+      draw.coin() ? plan::PipelineOrder::kAllForward : plan::PipelineOrder::kOneForwardOneBackward;
+  input.micro_batches = input.windows.count * static_cast<int>(draw.between(1, 2));
+}
+
 inline plan::Placement all_in_memory(const plan::PlanInput& input) {
   plan::Placement placement = plan::smallest_placement(input);
   std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);

@@ -43,7 +43,8 @@ class RandomSource : public exec::StateSource {
   const Philox random_;
 };
 
-// The same state for a tensor slice of that model: each element as it is in the whole model.
+// The same state for a tensor slice or a stage of that model: each element as it is in the whole
+// model.
 class SliceSource : public exec::StateSource {
  public:
   SliceSource(const model::ModelSpec& slice, const model::ModelSpec& whole, uint64_t seed)
@@ -54,12 +55,13 @@ class SliceSource : public exec::StateSource {
   }
 
   float value(int segment, int64_t element) const {
+    const int whole = slice_.stage.whole_segment(segment);
     for (const model::Parameter& part : slice_.segments[segment].parameters) {
       const int64_t at = element - part.offset;
       if (at < 0 || at >= part.numel) continue;
-      for (const model::Parameter& parameter : whole_.segments[segment].parameters) {
+      for (const model::Parameter& parameter : whole_.segments[whole].parameters) {
         if (parameter.name != part.name) continue;
-        return source_.value(segment, parameter.offset + model::whole_index(part, at));
+        return source_.value(whole, parameter.offset + model::whole_index(part, at));
       }
     }
     return 0.0f;
@@ -116,8 +118,8 @@ class StateStore : public exec::StateSink, public exec::StateSource {
     }
   }
 
-  uint64_t hash() const {
-    uint64_t hash = 0;
+  // Goes on from the hash of the segments before these.
+  uint64_t hash(uint64_t hash = 0) const {
     for (size_t s = 0; s < spec_.segments.size(); ++s) {
       for (const model::Parameter& parameter : spec_.segments[s].parameters) {
         if (parameter.frozen) continue;

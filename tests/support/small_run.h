@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/comm/group_local.h"
 #include "engine/exec/executor.h"
+#include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/plan/builder.h"
 #include "kernels/emulated/device_emulated.h"
@@ -286,30 +287,38 @@ inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   if (cause) std::rethrow_exception(cause);
 }
 
-// What the ranks of a mesh have: by tensor rank a slice of the model and its initial state, and for
-// each copy of the state what its ranks saved, by slice. Every rank has a copy where each has the
-// whole state.
+// What the ranks of a mesh have: by stage and tensor rank a slice of the model and its initial
+// state, and for each copy of the state what its ranks saved, by slice. Every rank has a copy where
+// each has the whole state.
 struct MeshState {
   std::deque<model::ModelSpec> slices;
   std::deque<SliceSource> sources;
   std::deque<StateStore> stores;
 
+  static int slice_of(const plan::Mesh& mesh) {
+    return mesh.stage() * mesh.tensor + mesh.tensor_rank();
+  }
+
   explicit MeshState(const plan::PlanInput& input) {
     const plan::Mesh& mesh = input.mesh;
-    for (int t = 0; t < mesh.tensor; ++t) {
-      slices.push_back(model::tensor_slice(*input.spec, {t, mesh.tensor}));
+    const std::vector<int> borders =
+        model::stage_borders(*input.spec, mesh.pipeline, input.shape, input.recipe, input.device);
+    for (int i = 0; i < mesh.pipeline * mesh.tensor; ++i) {
+      const model::ModelSpec slice =
+          model::tensor_slice(*input.spec, {i % mesh.tensor, mesh.tensor});
+      slices.push_back(model::stage_slice(slice, i / mesh.tensor, borders));
       model::assign_offsets(slices.back(), mesh.shards());
       sources.emplace_back(slices.back(), *input.spec, kSeed);
     }
     const int copies = mesh.data_ranks() / mesh.state_shards();
-    for (int i = 0; i < copies * mesh.tensor; ++i) {
-      stores.emplace_back(slices[i % mesh.tensor], sources[i % mesh.tensor]);
+    for (int copy = 0; copy < copies; ++copy) {
+      for (size_t i = 0; i < slices.size(); ++i) stores.emplace_back(slices[i], sources[i]);
     }
   }
 };
 
 // Runs ranks as threads. Returns the result of rank 0, with the hash of what the ranks of its copy
-// and slice saved.
+// and tensor slice saved, of all stages.
 inline RunResult small_run_on_ranks(const plan::PlanInput& input,
                                     const std::vector<plan::Placement>& placements,
                                     const RunOptions& options, MeshState& state) {
@@ -322,7 +331,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   std::vector<std::thread> ranks;
   for (int r = 0; r < mesh.world; ++r) {
     inputs[r].mesh.rank = r;
-    const int slice = inputs[r].mesh.tensor_rank();
+    const int slice = MeshState::slice_of(inputs[r].mesh);
     inputs[r].spec = &state.slices[slice];
     ranks.emplace_back([&, r, slice] {
       try {
@@ -330,7 +339,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
                     state.sources[slice]);
         run.use_groups(groups.of(r), all[r].get());
         const int copy = inputs[r].mesh.data_rank() / mesh.state_shards();
-        results[r] = run.run(state.stores[copy * mesh.tensor + slice]);
+        results[r] = run.run(state.stores[copy * state.slices.size() + slice]);
       } catch (...) {
         failures[r] = std::current_exception();
         all[r]->abort("a rank failed");
@@ -339,7 +348,10 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   }
   for (std::thread& rank : ranks) rank.join();
   rethrow_cause(failures);
-  results[0].hash = state.stores.front().hash();
+  results[0].hash = 0;
+  for (int stage = 0; stage < mesh.pipeline; ++stage) {
+    results[0].hash = state.stores[stage * mesh.tensor].hash(results[0].hash);
+  }
   return results[0];
 }
 

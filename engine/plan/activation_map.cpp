@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/activation_map.h"
+
+#include <algorithm>
+
+namespace strata::plan {
+namespace {
+
+// A place for every micro-batch, where there are `windows` windows at a time.
+template <class Take>
+std::vector<int64_t> places_of_all(const PlanInput& input, int windows, Take take) {
+  const auto count = static_cast<size_t>(input.micro_batches);
+  const size_t at_once =
+      count / static_cast<size_t>(input.windows.count) * static_cast<size_t>(windows);
+  std::vector<int64_t> set;
+  for (size_t m = 0; m < count; ++m) set.push_back(m < at_once ? take() : set[m - at_once]);
+  return set;
+}
+
+// What a unit keeps from forward to backward.
+std::vector<int64_t> take_kept(const PlanInput& input, const Ground& ground, int unit,
+                               int64_t bytes, const char* purpose, Packer& pack,
+                               SharedSlots& slots) {
+  return places_of_all(input, ground.step.kept, [&] {
+    const int64_t room = slots.take(unit, round_up(bytes, kPageBytes));
+    return room >= 0 ? room : pack.take(compute_arena(input), bytes, purpose);
+  });
+}
+
+}  // namespace
+
+void lay_out_activations(const PlanInput& input, const Ground& ground, const Placement& placement,
+                         Packer& pack, SharedSlots& slots, MemoryMap& map) {
+  const model::ModelSpec& spec = *input.spec;
+  const Arena compute = compute_arena(input);
+  const int64_t bytes = boundary_tensor_bytes(input);
+  const auto take_set = [&](Arena arena, const char* purpose, int windows) {
+    return places_of_all(input, windows, [&] { return pack.take(arena, bytes, purpose); });
+  };
+  const int kept = ground.step.kept;
+  const int received = std::max(ground.step.received, ground.passes.received);
+  map.activation.resize(spec.segments.size());
+  map.host_activation.resize(spec.segments.size());
+  map.nvme_activation.resize(spec.segments.size());
+  const bool away = input.device.discrete && !placement.activations_on_device;
+  std::vector<std::vector<int64_t>> alternating, inner;
+  for (size_t u = 0; u < spec.units.size(); ++u) {
+    const model::Unit& unit = spec.units[u];
+    for (size_t i = 0; i < unit.segments.size(); ++i) {
+      const model::Segment& reader = spec.segments[unit.segments[i]];
+      if (reader.inputs.empty()) continue;
+      for (size_t other = 1; other < reader.inputs.size(); ++other) {
+        std::vector<int64_t>& end = map.activation[reader.inputs[other]];
+        if (end.empty()) end = take_set(compute, "activations across streams", kept);
+      }
+      const int s = reader.inputs.front();
+      if (spec.segments[s].kind == model::SegmentKind::kReceived) {
+        map.activation[s] = take_set(compute, "activation checkpoints, received", received);
+      } else if (reader.kind == model::SegmentKind::kSent) {
+        map.activation[s] =
+            take_set(compute, "activations to send", std::min(2, input.windows.count));
+      } else if (i == 0 && away) {
+        if (alternating.size() <= u % 2) alternating.resize(u % 2 + 1);
+        std::vector<int64_t>& set = alternating[u % 2];
+        if (set.empty()) set = take_set(compute, "activations", 1);
+        map.activation[s] = set;
+        if (reader.kind == model::SegmentKind::kHead) continue;
+        if (spills_checkpoint(input, placement, static_cast<int>(u))) {
+          map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled", kept);
+        } else {
+          map.host_activation[s] = take_set(Arena::kHost, "activation checkpoints", kept);
+        }
+      } else if (i == 0 && spills_checkpoint(input, placement, static_cast<int>(u))) {
+        map.nvme_activation[s] = take_set(Arena::kNvme, "activation checkpoints, spilled", kept);
+      } else if (i == 0) {
+        map.activation[s] = take_set(compute, "activation checkpoints", kept);
+      } else if (placement.keep[u]) {
+        map.activation[s] =
+            take_kept(input, ground, static_cast<int>(u), bytes, "activations, kept", pack, slots);
+      } else {
+        if (inner.size() < i) inner.resize(i);
+        if (inner[i - 1].empty()) inner[i - 1] = take_set(compute, "activations", 1);
+        map.activation[s] = inner[i - 1];
+      }
+    }
+  }
+  map.activation_gradient.resize(spec.segments.size());
+  for (size_t s = 0; s < spec.segments.size(); ++s) {
+    const model::Segment& segment = spec.segments[s];
+    map.activation_gradient[s] =
+        segment.inputs.empty() ? take_set(compute, "activation gradients", ground.step.gradients)
+                               : map.activation_gradient[segment.inputs.front()];
+  }
+}
+
+void lay_out_interiors(const PlanInput& input, const Ground& ground, const Placement& placement,
+                       Packer& pack, SharedSlots& slots, MemoryMap& map) {
+  const model::ModelSpec& spec = *input.spec;
+  const Arena compute = compute_arena(input);
+  map.interior.resize(spec.segments.size());
+  std::vector<int64_t> interior_bytes;  // by segment
+  std::vector<int64_t> shared_bytes;    // by position in the unit
+  for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
+    const model::Footprint& print = ground.footprints[s];
+    map.scratch_bytes = std::max({map.scratch_bytes, print.forward_workspace_bytes,
+                                  print.recompute_workspace_bytes, print.backward_workspace_bytes});
+    interior_bytes.push_back(print.interior_bytes);
+    const int u = spec.segments[s].unit;
+    if (print.interior_bytes == 0) continue;
+    if (placement.keep[u]) {
+      map.interior[s] =
+          take_kept(input, ground, u, print.interior_bytes, "interiors, kept", pack, slots);
+      continue;
+    }
+    const auto& segments = spec.units[u].segments;
+    const size_t position =
+        static_cast<size_t>(std::find(segments.begin(), segments.end(), s) - segments.begin());
+    if (shared_bytes.size() <= position) shared_bytes.resize(position + 1);
+    shared_bytes[position] = std::max(shared_bytes[position], print.interior_bytes);
+  }
+  std::vector<int64_t> shared;
+  for (int64_t bytes : shared_bytes) shared.push_back(pack.take(compute, bytes, "interiors"));
+  for (const model::Unit& unit : spec.units) {
+    for (size_t i = 0; i < unit.segments.size(); ++i) {
+      const int s = unit.segments[i];
+      if (interior_bytes[s] == 0 || !map.interior[s].empty()) continue;
+      map.interior[s].assign(input.micro_batches, shared[i]);
+    }
+  }
+  if (spec.tensor.ranks > 1) {
+    int64_t bytes = 0;
+    for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
+      bytes = std::max(bytes, branch_gradient_bytes(spec, s, input.shape));
+    }
+    map.branch = pack.take(compute, bytes, "sums over tensor ranks");
+  }
+  map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages of a pipeline: the messages that a stage exchanges with its neighbours, and the numbers of
+// all ops between ranks.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/plan/pipeline.h"
+#include "engine/plan/verifier_parts.h"
+
+namespace strata::plan::verifying {
+namespace {
+
+class StageCheck {
+ public:
+  StageCheck(const Facts& facts, const Program& program, Reporter& reporter)
+      : facts_(facts), program_(program), reporter_(reporter) {}
+
+  void check() {
+    check_messages();
+    check_numbers();
+  }
+
+ private:
+  void bad(const char* kind, int64_t op, std::string text) {
+    reporter_.add(kind, program_.name, op, std::move(text));
+  }
+
+  struct Wanted {
+    OpKind kind;
+    int32_t number;
+    int micro_batch;
+    bool backward;
+  };
+
+  bool has_passes() const {
+    return !program_.ops.empty() &&
+           (program_.name == ProgramName::kStep || program_.name == ProgramName::kEval ||
+            program_.name == ProgramName::kGenerate);
+  }
+
+  std::vector<Wanted> wanted() const {
+    std::vector<Wanted> list;
+    if (!has_passes()) return list;
+    const Mesh& mesh = facts_.plan.mesh;
+    const Windows& windows = facts_.plan.windows;
+    const StageSchedule schedule =
+        schedule_stage(mesh.stage(), mesh.pipeline, windows, program_.name == ProgramName::kStep);
+    const int count =
+        program_.name == ProgramName::kGenerate ? 1 : facts_.micro_batches_of(program_.name);
+    const int size = std::max(1, count / windows.count);
+    const auto add = [&](OpKind kind, const Message& message) {
+      for (int i = 0; i < size && message.window * size + i < count; ++i) {
+        list.push_back({kind, number_of(message, i), message.window * size + i, message.backward});
+      }
+    };
+    for (size_t p = 0; p < schedule.phases.size(); ++p) {
+      for (const Message& message : schedule.receipts[p]) add(OpKind::kRecv, message);
+      const Phase& phase = schedule.phases[p];
+      if (phase.backward ? mesh.stage() == 0 : mesh.stage() + 1 == mesh.pipeline) continue;
+      add(OpKind::kSend, {phase.backward, mesh.stage(), phase.window, phase.tick});
+    }
+    return list;
+  }
+
+  void check_messages() {
+    const std::vector<Wanted> list = wanted();
+    auto next = list.begin();
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      if (op.kind != OpKind::kSend && op.kind != OpKind::kRecv) continue;
+      const auto index = static_cast<int64_t>(i);
+      if (next == list.end()) return bad("messages", index, "the schedule has no further message");
+      if (op.kind != next->kind || op.number != next->number ||
+          op.micro_batch != next->micro_batch || op.group != GroupName::kPipeline) {
+        return bad("messages", index,
+                   fmt::format("{} {} of micro-batch {}, not {} {} of micro-batch {}",
+                               contract_of(op.kind).name, op.number, op.micro_batch,
+                               contract_of(next->kind).name, next->number, next->micro_batch));
+      }
+      check_value(op, index, next->backward);
+      ++next;
+    }
+    if (next != list.end()) {
+      bad("messages", -1, fmt::format("{} messages are missing", list.end() - next));
+    }
+  }
+
+  // A message forward has what the last block gave or is what the first one reads; a message back
+  // has the gradient of one of these.
+  void check_value(const Op& op, int64_t index, bool backward) {
+    const bool at_front = (op.kind == OpKind::kSend) == backward;
+    const int end = at_front ? 0 : facts_.segment_count() - 1;
+    const Value value = {.kind = backward ? ValueKind::kActivationGradient : ValueKind::kActivation,
+                         .segment = at_front ? end : facts_.segment(end).inputs.front(),
+                         .index = op.micro_batch};
+    const auto accesses = program_.accesses_of(op);
+    const Mode mode = op.kind == OpKind::kSend ? Mode::kRead : Mode::kWrite;
+    const bool whole = accesses.size() == 1 && accesses[0].mode == mode &&
+                       accesses[0].value == value && accesses[0].first == 0 &&
+                       accesses[0].bytes == facts_.boundary_bytes;
+    if (whole && op.segment == end && op.bytes == facts_.boundary_bytes) return;
+    bad("messages", index, fmt::format("is not all of {}", describe(facts_, value)));
+  }
+
+  // Consider the op between ranks with the smallest number that never completes. Each of its ranks
+  // has completed all ops with smaller numbers, and there it waits for no other. So it begins on
+  // each of them, and completes.
+  void check_numbers() {
+    std::array<std::vector<int32_t>, kLaneCount> largest;  // that the first ops of a lane need
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      std::vector<int32_t>& own = largest[static_cast<size_t>(op.lane)];
+      int32_t needed = own.empty() ? -1 : own.back();
+      for (const Wait& wait : program_.waits_of(op)) {
+        if (wait.count <= 0) continue;
+        needed = std::max(needed, largest[static_cast<size_t>(wait.lane)][wait.count - 1]);
+      }
+      if (is_comm_lane(op.lane)) {
+        if (op.number <= needed) {
+          return bad("numbers", static_cast<int64_t>(i),
+                     fmt::format("{} has number {} and waits for number {}",
+                                 contract_of(op.kind).name, op.number, needed));
+        }
+        needed = op.number;
+      }
+      own.push_back(needed);
+    }
+  }
+
+  const Facts& facts_;
+  const Program& program_;
+  Reporter& reporter_;
+};
+
+}  // namespace
+
+bool check_stage_form(const Facts& facts, Reporter& reporter) {
+  const Plan& plan = facts.plan;
+  const model::Stage& stage = facts.spec.stage;
+  const auto bad = [&](std::string text) {
+    reporter.add("layout", ProgramName::kStep, -1, std::move(text));
+    return false;
+  };
+  if (plan.windows.count < 1 || plan.micro_batches % plan.windows.count != 0 ||
+      plan.micro_batches / plan.windows.count > kMessageNumbers ||
+      plan.windows.order > PipelineOrder::kOneForwardOneBackward) {
+    return bad(
+        fmt::format("{} windows of {} micro-batches", plan.windows.count, plan.micro_batches));
+  }
+  if (stage.ranks != plan.mesh.pipeline || (stage.ranks > 1 && stage.rank != plan.mesh.stage())) {
+    return bad(fmt::format("stage {} of {}, and the model is stage {} of {}", plan.mesh.stage(),
+                           plan.mesh.pipeline, stage.rank, stage.ranks));
+  }
+  for (int s = 0; s < facts.segment_count(); ++s) {
+    const model::SegmentKind kind = facts.segment(s).kind;
+    const bool receives = s == 0 && !stage.is_first();
+    const bool sends = s + 1 == facts.segment_count() && !stage.is_last();
+    if ((kind == model::SegmentKind::kReceived) != receives ||
+        (kind == model::SegmentKind::kSent) != sends) {
+      return bad(fmt::format("segment {} is no end of the stage, or a missing one", s));
+    }
+  }
+  return true;
+}
+
+void check_stages(const Facts& facts, const Program& program, Reporter& reporter) {
+  if (facts.plan.mesh.pipeline > 1) return StageCheck(facts, program, reporter).check();
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].kind != OpKind::kSend && program.ops[i].kind != OpKind::kRecv) continue;
+    return reporter.add("messages", program.name, static_cast<int64_t>(i), "there is one stage");
+  }
+}
+
+}  // namespace strata::plan::verifying

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipeline parallelism on threads: stages of any number, windows and order give the bits of one
+// rank, wherever the state lies.
+#include <gtest/gtest.h>
+
+#include "tests/support/seeds.h"
+#include "tests/support/small_run.h"
+#include "tests/support/temporary_directory.h"
+
+namespace strata {
+namespace {
+
+class Pipeline : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.directory = directory_.path();
+    options_.backend = &kernels::ref_backend();
+  }
+
+  static model::ModelSpec untied_spec(test::Draw& draw, int stages, int tensor) {
+    return test::random_spec_of(draw, test::stageable_architecture(draw, stages, tensor), 1, true);
+  }
+
+  plan::PlanInput input_of(test::Draw& draw, const model::ModelSpec& whole, int stages) {
+    plan::PlanInput input = test::random_input(draw, whole, stages);
+    test::pass_in_windows(draw, input);
+    input.mesh.pipeline = stages;
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    options_.overlaps = draw.coin();
+    options_.resume_after = draw.coin() ? 2 : 0;
+    return input;
+  }
+
+  // A placement for each rank.
+  static std::vector<plan::Placement> placements_of(test::Draw& draw, const plan::PlanInput& input,
+                                                    const test::MeshState& state) {
+    std::vector<plan::Placement> placements;
+    for (int rank = 0; rank < input.mesh.world; ++rank) {
+      plan::PlanInput own = input;
+      own.mesh.rank = rank;
+      own.spec = &state.slices[test::MeshState::slice_of(own.mesh)];
+      const bool first = rank % input.mesh.stage_ranks() == 0;
+      placements.push_back(first ? test::random_placement(draw, own) : placements.back());
+    }
+    return placements;
+  }
+
+  test::RunResult run(test::Draw& draw, const plan::PlanInput& input) {
+    test::MeshState state(input);
+    return small_run_on_ranks(input, placements_of(draw, input, state), options_, state);
+  }
+
+  const test::TemporaryDirectory directory_;
+  test::RunOptions options_;
+};
+
+TEST_F(Pipeline, StagesHaveTheBitsOfOneRank) {
+  for (uint64_t seed = 1; seed <= test::seeds(30); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(12000 + seed);
+    const int stages = static_cast<int>(draw.between(2, 4));
+    const model::ModelSpec whole = untied_spec(draw, stages, 1);
+    const plan::PlanInput input = input_of(draw, whole, stages);
+    const test::RunResult result = run(draw, input);
+    plan::PlanInput alone = input;
+    alone.mesh = {};
+    alone.windows = {};
+    alone.device.discrete = false;
+    const test::RunResult expected = small_run(alone, plan::smallest_placement(alone), options_);
+    EXPECT_EQ(result, expected);
+    EXPECT_EQ(result.bytes_read, result.bytes_verified);
+  }
+}
+
+TEST_F(Pipeline, StagesOfMeshesHaveTheBitsOfThatMesh) {
+  for (uint64_t seed = 1; seed <= test::seeds(12); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(13000 + seed);
+    const int tensor = draw.coin() ? 1 : 2;
+    const model::ModelSpec whole = untied_spec(draw, 2, tensor);
+    plan::PlanInput input = input_of(draw, whole, 2);
+    input.device.discrete = false;
+    input.mesh.tensor = tensor;
+    input.mesh.replicate = tensor == 2 || draw.coin() ? 1 : 2;
+    const int data_ranks = input.mesh.replicate * static_cast<int>(draw.between(1, 2));
+    input.mesh.world = data_ranks * tensor;
+    plan::PlanInput flat = input;
+    input.mesh.world *= 2;
+    flat.mesh.pipeline = 1;
+    flat.windows = {};
+    EXPECT_EQ(run(draw, input), run(draw, flat));
+  }
+}
+
+TEST_F(Pipeline, WhatCannotBeDividedIsRefused) {
+  test::Draw draw(7);
+  model::Architecture architecture = test::random_architecture(draw);
+  architecture.layers = 3;
+  const auto message = [&](bool tied, int stages) {
+    architecture.tied = tied;
+    try {
+      model::require_stages(model::build_spec(architecture), stages);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(false, 3), "");
+  EXPECT_NE(message(false, 4).find("the model has 3 blocks"), std::string::npos);
+  EXPECT_NE(message(true, 2).find("reads its embedding"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata
