@@ -141,8 +141,8 @@ struct Mesh {
 // the activations of fewer.
 enum class PipelineOrder : uint8_t { kAllForward, kOneForwardOneBackward };
 
-// How a step's micro-batches pass a stage: so many at a time, of which each unit does all before the
-// next. A stage of a model that is not divided has one window. `count` divides the micro-batches.
+// How a step's micro-batches pass a stage: so many at a time, of which each unit does all before
+// the next. A model that is not divided has one window. `count` divides the micro-batches.
 struct Windows {
   int count = 1;
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
