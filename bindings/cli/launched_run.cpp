@@ -31,7 +31,7 @@ MachineNeeds needs_of(const config::Options& launch, const config::Options& trai
   return {.nodes = launch.nodes,
           .ranks = launch.ranks,
           .accumulate = train.accumulate,
-          .tensor_ranks = train.tensor_ranks,
+          .same_data_ranks = train.tensor_ranks * train.pipeline_ranks,
           .shard_ranks = train.shard_ranks,
           .min_ranks = launch.min_ranks};
 }
@@ -43,19 +43,20 @@ void require_use(const MachineNeeds& needs) {
     return;
   }
   if (machines_to_start(needs.nodes - 1, needs).nodes > 0) return;
-  if (needs.ranks % needs.tensor_ranks != 0) {
+  if (needs.ranks % needs.same_data_ranks != 0) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--min-ranks {}: fewer than {} machines with {} each are no groups of "
-                            "--tensor-ranks {} (leave --min-ranks out)",
+                            "{} for --tensor-ranks and --pipeline-ranks (leave --min-ranks out)",
                             needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
-                            needs.tensor_ranks));
+                            needs.same_data_ranks));
   }
   throw Error(
       ErrorCode::kUsage,
       fmt::format("--min-ranks {}: the {} micro-batches of a step cannot be shared out equally "
                   "among fewer than {} machines (raise --accumulate, or leave --min-ranks out)",
                   needs.min_ranks,
-                  needs.nodes * needs.ranks / needs.tensor_ranks * needs.accumulate, needs.nodes));
+                  needs.nodes * needs.ranks / needs.same_data_ranks * needs.accumulate,
+                  needs.nodes));
 }
 
 // Of all reports the one that says most: a rank that failed by itself, and first what is final.

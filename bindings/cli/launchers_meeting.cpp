@@ -225,12 +225,13 @@ MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
 }
 
 MachineCount machines_to_start(int64_t present, const MachineNeeds& needs) {
-  const int64_t micro_batches = needs.nodes * needs.ranks / needs.tensor_ranks * needs.accumulate;
+  const int64_t micro_batches =
+      needs.nodes * needs.ranks / needs.same_data_ranks * needs.accumulate;
   const int64_t least = needs.min_ranks > 0 ? needs.min_ranks : needs.nodes * needs.ranks;
   for (int64_t nodes = present; nodes > 0 && nodes * needs.ranks >= least; --nodes) {
     const int64_t ranks = nodes * needs.ranks;
-    const int64_t data_ranks = ranks / needs.tensor_ranks;
-    const bool shares = ranks % needs.tensor_ranks == 0 &&
+    const int64_t data_ranks = ranks / needs.same_data_ranks;
+    const bool shares = ranks % needs.same_data_ranks == 0 &&
                         (needs.shard_ranks == 0 || data_ranks % needs.shard_ranks == 0);
     if (shares && micro_batches % data_ranks == 0) return {nodes, micro_batches / data_ranks};
   }

@@ -64,9 +64,9 @@ struct MachineNeeds {
   int64_t nodes = 1;  // of the job
   int64_t ranks = 1;  // of each
   int64_t accumulate = 1;
-  int64_t tensor_ranks = 1;
-  int64_t shard_ranks = 0;  // 0: all
-  int64_t min_ranks = 0;    // 0: all
+  int64_t same_data_ranks = 1;  // tensor ranks times pipeline ranks
+  int64_t shard_ranks = 0;      // 0: all
+  int64_t min_ranks = 0;        // 0: all
 };
 // The most machines of `present` with which a step has the samples that it has with all of them.
 MachineCount machines_to_start(int64_t present, const MachineNeeds& needs);

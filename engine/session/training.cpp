@@ -273,7 +273,7 @@ void Training::check_space() const {
   use.held =
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
-  use.checkpoint_bytes = checkpoint::checkpoint_bytes(plan_.spec_of(0), plan_.input.recipe);
+  use.checkpoint_bytes = train::checkpoint_bytes(plan_);
   use.checkpoint_count = static_cast<int64_t>(
       std::min(kMost, std::ceil(left / train::steps_per_checkpoint(plan_) + of_evaluations)));
   const int64_t file_bytes = checkpoint::state_file_bytes(plan_.spec_of(0), plan_.input.recipe,

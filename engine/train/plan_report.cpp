@@ -97,6 +97,11 @@ void add_bytes(const RunPlan& run, PlanReport& report) {
 
 }  // namespace
 
+int64_t checkpoint_bytes(const RunPlan& run) {
+  const bool staged = run.input.mesh.pipeline > 1;
+  return checkpoint::checkpoint_bytes(staged ? *run.spec : run.spec_of(0), run.input.recipe);
+}
+
 PlanReport report_of(const RunPlan& run) {
   PlanReport report;
   const plan::Plan& plan = run.ranks.front();
@@ -128,7 +133,7 @@ PlanReport report_of(const RunPlan& run) {
                 .tokens = steps * report.tokens,
                 .write_bytes = steps * static_cast<double>(report.write_bytes),
                 .checkpoints = std::ceil(steps / steps_per_checkpoint(run))};
-  report.checkpoint_bytes = checkpoint::checkpoint_bytes(run.spec_of(0), plan.recipe);
+  report.checkpoint_bytes = checkpoint_bytes(run);
   if (report.rated_write_bytes > 0) {
     report.run.drive_life = report.run.write_bytes / report.rated_write_bytes;
   }

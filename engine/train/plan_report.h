@@ -43,6 +43,9 @@ struct PlanReport {
 
 PlanReport report_of(const RunPlan& run);
 
+// The disk space of a checkpoint of all ranks.
+int64_t checkpoint_bytes(const RunPlan& run);
+
 // A part of the machine, and how long it works in a step. Reads and writes of the drives are one
 // part: they share what the drives can do, whether they move at once or take turns.
 struct BusyPart {

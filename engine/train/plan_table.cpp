@@ -163,21 +163,30 @@ std::string place_text(const RunPlan& run) {
   return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
 }
 
-// What each stage has; with the same sizes of all, the first and the last of them.
+// The units of a stage: "b4 to b7".
+std::string stage_text(const model::ModelSpec& spec) {
+  const auto& units = spec.units;
+  const std::string& first = units[spec.stage.is_first() ? 0 : 1].name;
+  const std::string& last = units[units.size() - (spec.stage.is_last() ? 1 : 2)].name;
+  return first == last ? first : first + " to " + last;
+}
+
+// What the stages have, of many the first two and the last, and how micro-batches pass them.
 std::string stages_text(const RunPlan& run) {
+  constexpr int kShown = 4;
   const plan::Mesh& mesh = run.input.mesh;
   std::string text;
   for (int stage = 0; stage < mesh.pipeline; ++stage) {
-    const model::ModelSpec& spec = run.spec_of(stage * mesh.stage_ranks());
-    const auto& units = spec.units;
-    const model::Unit& first = units[spec.stage.is_first() ? 0 : 1];
-    const model::Unit& last = units[units.size() - (spec.stage.is_last() ? 1 : 2)];
-    text += fmt::format("{}{} to {}", stage == 0 ? "" : ", ", first.name, last.name);
+    const bool left_out = mesh.pipeline > kShown && stage > 1 && stage + 1 < mesh.pipeline;
+    if (left_out && stage > 2) continue;
+    if (stage > 0) text += ", ";
+    text += left_out ? fmt::format("{} more", mesh.pipeline - 3)
+                     : stage_text(run.spec_of(stage * mesh.stage_ranks()));
   }
   const plan::Windows& windows = run.input.windows;
   const int size = run.input.micro_batches / windows.count;
   const bool alternates = windows.order == plan::PipelineOrder::kOneForwardOneBackward;
-  return fmt::format("{}; {} of {}, {}", text, counted(windows.count, "window"),
+  return fmt::format("{}; {} of {} each, {}", text, counted(windows.count, "window"),
                      counted(size, "micro-batch"), alternates ? "1f1b" : "gpipe") +
          fmt::format("; idle for others {} of a step",
                      format_share(1 - run.slowest_stage_s / run.predicted_step_s));
