@@ -36,6 +36,8 @@ class Packer {
     return offset;
   }
 
+  void count_kept_in_gradients(int64_t bytes) { arenas_.kept_in_gradients += bytes; }
+
  private:
   ArenaLayout& arenas_;
 };
@@ -227,6 +229,7 @@ std::vector<int64_t> take_kept(const PlanInput& input, int unit, int64_t bytes, 
   std::vector<int64_t> set;
   for (int m = 0; m < input.micro_batches; ++m) {
     const int64_t room = slots.take(unit, round_up(bytes, kPageBytes));
+    if (room >= 0) pack.count_kept_in_gradients(round_up(bytes, kPageBytes));
     set.push_back(room >= 0 ? room : pack.take(compute_arena(input), bytes, purpose));
   }
   return set;
