@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
-#include "engine/config/json.h"
+#include "engine/config/json_stream.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
 
@@ -123,11 +123,12 @@ std::string read_standard_input() {
 }
 
 // The text of a line of a .jsonl file: {"text": "..."}, or the string itself.
-std::string text_of_line(std::string_view line, const std::string& where) {
-  const Json json = Json::parse(line, where, {.bytes = kLineBytesMax});
+std::string text_of_line(std::string_view line, const std::string& path, int64_t number) {
+  const Json json = config::parse_json_at(number, line, path, {.bytes = kLineBytesMax});
   const Json* text = json.is_string() ? &json : json.find("text");
   if (text == nullptr || !text->is_string()) {
-    throw bad_input(where, "neither a string nor an object with \"text\" (write one of them)");
+    throw bad_input(fmt::format("{}:{}", path, number),
+                    "neither a string nor an object with \"text\" (write one of them)");
   }
   return text->string();
 }
@@ -138,7 +139,7 @@ void print_records(const std::string& path, TokenPrinter& printer) {
   });
   while (lines.next()) {
     if (lines.text().empty()) continue;
-    printer.print(text_of_line(lines.text(), fmt::format("{}:{}", path, lines.number())));
+    printer.print(text_of_line(lines.text(), path, lines.number()));
   }
 }
 

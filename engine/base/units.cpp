@@ -108,9 +108,9 @@ std::string format_bytes_up(int64_t bytes) {
 
 std::string size_option(int64_t bytes) {
   if (bytes < kGiB) return fmt::format("{}MiB", ceil_div(bytes, kMiB));
-  const double gib = static_cast<double>(bytes) / static_cast<double>(kGiB);
-  const int places = gib < 10 ? 2 : 1;
-  return decimal(round_up_to(gib, places), places) + "GiB";
+  const auto [value, unit] = scaled(bytes);
+  const int places = value < 10 || bytes >= 1024 * kGiB ? 2 : 1;
+  return decimal(round_up_to(value, places), places) + unit;
 }
 
 std::string format_duration(double seconds) {

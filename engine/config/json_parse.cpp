@@ -99,11 +99,12 @@ class Builder {
  public:
   using json = nlohmann::json;
 
-  Builder(std::string_view text, const std::string& source, const JsonLimits& limits,
-          std::string_view advice, const std::vector<JsonStream>& streams,
+  Builder(std::string_view text, const std::string& source, int64_t first_line,
+          const JsonLimits& limits, std::string_view advice, const std::vector<JsonStream>& streams,
           const char* const* read_to)
       : text_(text),
         source_(source),
+        first_line_(first_line),
         limits_(limits),
         advice_(advice),
         streams_(streams),
@@ -212,18 +213,20 @@ class Builder {
   }
 
   [[noreturn]] void fail_at(size_t offset, const std::string& cause) const {
-    int64_t line = 1;
+    int64_t line = first_line_;
     int64_t column = 1;
     for (size_t i = 0; i < offset && i < text_.size(); ++i) {
       column = text_[i] == '\n' ? 1 : column + 1;
       line += text_[i] == '\n';
     }
-    throw Error(ErrorCode::kConfig, fmt::format("cannot read JSON: {}:{}:{}: {}", source_, line,
-                                                column, with_advice(cause, "correct it there")));
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot read JSON: {}: line {}, column {}: {}", source_, line, column,
+                            with_advice(cause, "correct it there")));
   }
 
   const std::string_view text_;
   const std::string& source_;
+  const int64_t first_line_;
   const JsonLimits limits_;
   const std::string_view advice_;
   const std::vector<JsonStream>& streams_;
@@ -240,19 +243,9 @@ struct Descriptor {
   }
 };
 
-}  // namespace
-
-Json Json::parse(std::string_view text, const std::string& source, const JsonLimits& limits,
-                 std::string_view advice) {
-  return parse_json(text, source, limits, advice, {});
-}
-
-Json Json::read_file(const std::string& path, const JsonLimits& limits, std::string_view advice) {
-  return read_json_file(path, limits, advice, {});
-}
-
-Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits,
-                std::string_view advice, const std::vector<JsonStream>& streams) {
+Json parse_text(std::string_view text, const std::string& source, int64_t first_line,
+                const JsonLimits& limits, std::string_view advice,
+                const std::vector<JsonStream>& streams) {
   if (static_cast<int64_t>(text.size()) > limits.bytes) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("cannot read JSON: {}: it has {}, more than "
@@ -261,11 +254,32 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
                             format_bytes(limits.bytes)));
   }
   const char* read_to = text.data();
-  Builder builder(text, source, limits, advice, streams, &read_to);
+  Builder builder(text, source, first_line, limits, advice, streams, &read_to);
   const CountedText first(text.data(), &read_to);
   const CountedText last(text.data() + text.size(), &read_to);
   nlohmann::json::sax_parse(first, last, &builder);
   return builder.take();
+}
+
+}  // namespace
+
+Json Json::parse(std::string_view text, const std::string& source, const JsonLimits& limits,
+                 std::string_view advice) {
+  return parse_text(text, source, 1, limits, advice, {});
+}
+
+Json parse_json_at(int64_t line, std::string_view text, const std::string& source,
+                   const JsonLimits& limits, std::string_view advice) {
+  return parse_text(text, source, line, limits, advice, {});
+}
+
+Json Json::read_file(const std::string& path, const JsonLimits& limits, std::string_view advice) {
+  return read_json_file(path, limits, advice, {});
+}
+
+Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits,
+                std::string_view advice, const std::vector<JsonStream>& streams) {
+  return parse_text(text, source, 1, limits, advice, streams);
 }
 
 Json read_json_file(const std::string& path, const JsonLimits& limits, std::string_view advice,

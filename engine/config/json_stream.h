@@ -24,4 +24,8 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
 Json read_json_file(const std::string& path, const JsonLimits& limits, std::string_view advice,
                     const std::vector<JsonStream>& streams);
 
+// As Json::parse, of a text that begins in line `line` of the file that `source` names.
+Json parse_json_at(int64_t line, std::string_view text, const std::string& source,
+                   const JsonLimits& limits = {}, std::string_view advice = "");
+
 }  // namespace strata::config

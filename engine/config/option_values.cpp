@@ -122,10 +122,10 @@ std::string assign_pair(const OptionRow& row, const std::vector<std::string>& pa
 
 std::string assign_rates(const OptionRow& row, const std::vector<std::string>& parts,
                          Options& options) {
-  if (parts.size() != 2) return "needs two sizes a second, read and write";
+  if (parts.size() != 2) return "needs two rates: how fast to read, and how fast to write";
   const auto read = parse_rate(parts[0]);
   const auto write = parse_rate(parts[1]);
-  if (!read || !write) return "is not two sizes a second";
+  if (!read || !write) return "is not two rates";
   if (!within(row.range, static_cast<double>(*read)) ||
       !within(row.range, static_cast<double>(*write))) {
     return "is out of range (bytes a second need a suffix: 2GB,1GB)";
@@ -399,7 +399,8 @@ std::string accepted_text(const OptionRow& row) {
     case OptionType::kPair:
       return "two numbers separated by a comma, each " + range_text(row);
     case OptionType::kRates:
-      return "read,write a second, each " + range_text(row) + ", such as 2GB,1GB";
+      return "two sizes a second with a comma between, each " + range_text(row) +
+             ", such as 2GB,1GB";
     case OptionType::kList:
       if (row.choices.empty() && is_path(row)) return "paths separated by commas, each once";
       if (row.choices.empty()) return "texts separated by commas, each once";

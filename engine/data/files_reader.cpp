@@ -186,7 +186,7 @@ void FilesReader::read_record(RecordsSink& sink, std::string_view item, int64_t 
 void FilesReader::find_kind(RecordsSink& sink, std::string_view item, int64_t line) {
   const std::string where = fmt::format("{}:{}", sink.path(), line);
   try {
-    config::Json record = parse_record(item, where);
+    config::Json record = parse_record(item, sink.path(), line);
     options_.rules.columns.require(record, where);
     record = options_.rules.columns.renamed(std::move(record));
     sink.set_kind(kind_of_record(record, where, options_.rules));

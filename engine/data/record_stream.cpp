@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/json_stream.h"
 
 namespace strata::data {
 namespace {
@@ -165,8 +166,8 @@ bool is_blank(std::string_view item) {
   return item.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-config::Json parse_record(std::string_view item, const std::string& where) {
-  return config::Json::parse(item, where, {.bytes = kRecordBytesMax}, kOneRecord);
+config::Json parse_record(std::string_view item, const std::string& path, int64_t line) {
+  return config::parse_json_at(line, item, path, {.bytes = kRecordBytesMax}, kOneRecord);
 }
 
 std::vector<std::string> first_members(const std::string& path) {

@@ -56,8 +56,8 @@ void for_each_item(const std::string& path, const text::LineReader::Check& check
 // Whether an item is a line without a record.
 bool is_blank(std::string_view item);
 
-// The record of an item that is not blank; `where` names its file and line.
-config::Json parse_record(std::string_view item, const std::string& where);
+// The record of an item that is not blank and begins in a line of the file.
+config::Json parse_record(std::string_view item, const std::string& path, int64_t line);
 
 // The names of the members of the file's first record, however long it is; as they are spelt, and
 // as far as the text is JSON. Memory: the names.

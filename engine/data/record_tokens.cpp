@@ -21,7 +21,7 @@ void RecordTokenizer::record(std::string_view item, const std::string& path, int
                              RecordKind kind, TokenSink& sink) {
   if (is_blank(item)) return;
   const std::string where = fmt::format("{}:{}", path, line);
-  config::Json json = options_.rules.columns.renamed(parse_record(item, where));
+  config::Json json = options_.rules.columns.renamed(parse_record(item, path, line));
   const RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
   sink.begin_record(record.has_lesson);
   if (record.chat) {

@@ -23,7 +23,9 @@ std::vector<int64_t> take_kept(const PlanInput& input, const Ground& ground, int
                                SharedSlots& slots) {
   return places_of_all(input, ground.step.kept, [&] {
     const int64_t room = slots.take(unit, round_up(bytes, kPageBytes));
-    return room >= 0 ? room : pack.take(compute_arena(input), bytes, purpose);
+    if (room < 0) return pack.take(compute_arena(input), bytes, purpose);
+    pack.count_kept_in_gradients(round_up(bytes, kPageBytes));
+    return room;
   });
 }
 

@@ -32,6 +32,8 @@ class Packer {
     return offset;
   }
 
+  void count_kept_in_gradients(int64_t bytes) { arenas_.kept_in_gradients += bytes; }
+
  private:
   ArenaLayout& arenas_;
 };

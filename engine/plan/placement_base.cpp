@@ -49,39 +49,64 @@ void put_on_device(const PlanInput& input, const PlacementSearch& search, Placem
   search.size_rings(placement, 0);
 }
 
-SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& options) {
-  PlanInput trial = input;
-  for (int64_t rows = input.shape.cache_rows / 2; rows >= 1; rows /= 2) {
-    trial.shape.cache_rows = rows;
-    if (fits(trial, options)) return {.micro_batch = rows};
+// The largest of begin / 2, begin / 4, ... that fits, down to `least`; 0: none.
+int64_t halved_to_fit(const PlanInput& input, const PlannerOptions& options, int64_t begin,
+                      int64_t least, void (*set)(PlanInput&, int64_t)) {
+  const auto fits_with = [&](int64_t value) {
+    PlanInput trial = input;
+    set(trial, value);
+    if (options.host_budget_with) trial.host_budget = options.host_budget_with(trial);
+    return fits(trial, options);
+  };
+  if (begin / 2 < least || !fits_with(least)) return 0;
+  for (int64_t value = begin / 2; value >= least; value /= 2) {
+    if (fits_with(value)) return value;
   }
-  trial = input;
-  for (int64_t length = input.shape.cache_positions / 2; length >= 16; length /= 2) {
-    trial.shape.cache_positions = length;
-    if (fits(trial, options)) return {.sequence_length = length};
-  }
-  if (input.shape.is_cached()) return {};
-  trial = input;
-  for (int64_t rows = input.shape.rows / 2; rows >= 1; rows /= 2) {
-    trial.shape.rows = rows;
-    if (fits(trial, options)) return {.micro_batch = rows};
-  }
-  trial = input;
-  for (int count = input.micro_batches / 2; count >= 1; count /= 2) {
-    trial.micro_batches = count;
-    if (fits(trial, options)) return {.accumulate = count};
-  }
-  trial = input;
-  for (int64_t length = input.shape.length / 2; length >= 16; length /= 2) {
-    trial.shape.length = length;
-    if (fits(trial, options)) return {.sequence_length = length};
-  }
-  return {};
+  return 0;
 }
 
-[[noreturn]] void refuse(const PlanInput& input, const PlannerOptions& options,
-                         const PlacementSearch& search,
-                         const std::array<int64_t, kArenaCount>& bytes) {
+SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& options) {
+  constexpr int64_t kLeastLength = 16;
+  const auto halved = [&](int64_t begin, int64_t least, void (*set)(PlanInput&, int64_t)) {
+    return halved_to_fit(input, options, begin, least, set);
+  };
+  const model::BatchShape& shape = input.shape;
+  if (shape.is_cached()) {
+    const int64_t rows = halved(shape.cache_rows, 1,
+                                [](PlanInput& to, int64_t count) { to.shape.cache_rows = count; });
+    if (rows > 0) return {.micro_batch = rows};
+    return {.sequence_length =
+                halved(shape.cache_positions, kLeastLength,
+                       [](PlanInput& to, int64_t count) { to.shape.cache_positions = count; })};
+  }
+  const int64_t rows =
+      halved(shape.rows, 1, [](PlanInput& to, int64_t count) { to.shape.rows = count; });
+  if (rows > 0) return {.micro_batch = rows};
+  const int64_t batches = halved(input.micro_batches, 1, [](PlanInput& to, int64_t count) {
+    to.micro_batches = static_cast<int>(count);
+  });
+  if (batches > 0) return {.accumulate = batches};
+  return {.sequence_length = halved(shape.length, kLeastLength,
+                                    [](PlanInput& to, int64_t count) { to.shape.length = count; })};
+}
+
+// The least space on NVMe, to a hundredth, with which the budgets of memory suffice. They do with
+// `enough`.
+int64_t least_nvme_bytes(PlanInput input, const PlannerOptions& options, int64_t enough) {
+  for (int64_t little = input.nvme_budget; enough - little > enough / 100;) {
+    input.nvme_budget = little + (enough - little) / 2;
+    (fits(input, options) ? enough : little) = input.nvme_budget;
+  }
+  return enough;
+}
+
+// Of each arena, what is needed. Drives that are too small are short of space, not of the memory
+// that would hold what they cannot.
+std::vector<Shortage> shortages_of(const PlanInput& input, const PlannerOptions& options) {
+  PlanInput roomy = input;
+  if (input.nvme_budget > 0) roomy.nvme_budget = kNoLimit;
+  const PlacementSearch search(roomy);
+  const auto bytes = search.bytes(forced_placement(roomy, options, search));
   const std::pair<Arena, int64_t> budgets[] = {{Arena::kDevice, input.device_budget},
                                                {Arena::kHost, input.host_budget},
                                                {Arena::kNvme, input.nvme_budget}};
@@ -90,19 +115,22 @@ SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& optio
     const int64_t need = bytes[static_cast<size_t>(arena)];
     if (need > budget) shortages.push_back({arena, need, budget});
   }
-  const bool needs_space =
-      input.nvme_budget > 0 &&
-      search.bytes(search.smallest())[static_cast<size_t>(Arena::kNvme)] > input.nvme_budget;
+  if (shortages.size() == 1 && shortages.front().arena == Arena::kNvme) {
+    shortages.front().need_bytes = least_nvme_bytes(input, options, shortages.front().need_bytes);
+  }
+  return shortages;
+}
+
+[[noreturn]] void refuse(const PlanInput& input, const PlannerOptions& options) {
   PlanInput larger_device = input;
   larger_device.device_budget = kNoLimit;
   const Remedies remedies = {
       .nvme = input.nvme_budget == 0 && options.may_use_nvme,
-      .nvme_space = needs_space,
       .offload = input.nvme_budget == 0 && options.avoids_nvme,
       .device_memory = input.device.discrete && input.device_budget != kNoLimit &&
                        !options.device_is_whole && fits(larger_device, options),
       .device_is_whole = options.device_is_whole};
-  throw DoesNotFit(std::move(shortages), cheapest_change(input, options), remedies);
+  throw DoesNotFit(shortages_of(input, options), cheapest_change(input, options), remedies);
 }
 
 }  // namespace
@@ -134,7 +162,7 @@ Placement forced_placement(const PlanInput& input, const PlannerOptions& options
 Placement base_placement(const PlanInput& input, const PlannerOptions& options,
                          const PlacementSearch& search) {
   Placement base = forced_placement(input, options, search);
-  if (!search.fits(base)) refuse(input, options, search, search.bytes(base));
+  if (!search.fits(base)) refuse(input, options);
   return base;
 }
 

@@ -79,6 +79,7 @@ struct ArenaLayout {
   std::array<int64_t, kArenaCount> bytes = {};   // used
   std::array<int64_t, kArenaCount> budget = {};  // allowed
   std::vector<LedgerLine> lines;
+  int64_t kept_in_gradients = 0;  // kept activations that lie in the room of held gradients
 };
 
 // Ranks that train one model: `pipeline` stages of it, `replicate` copies of a stage's state, each

@@ -25,7 +25,9 @@ struct PlannerOptions {
   bool may_use_nvme = true;        // a refusal of a run without a drive may ask for one
   bool avoids_nvme = false;        // by an option, which a refusal may ask to leave out
   bool device_is_whole = false;    // the device's budget is all that it has
-  Predict predict = nullptr;       // null: the first candidate that fits is taken
+  // The host budget that a smaller batch would leave, for the advice of a refusal; null: the same.
+  std::function<int64_t(const PlanInput&)> host_budget_with = nullptr;
+  Predict predict = nullptr;  // null: the first candidate that fits is taken
 };
 
 struct Candidate {

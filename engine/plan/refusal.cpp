@@ -15,19 +15,17 @@ std::string fix_of(Arena arena, const Remedies& remedies) {
   if (arena == Arena::kDevice) {
     return remedies.device_is_whole ? "take a device with more memory" : "raise --device-memory";
   }
-  if (arena == Arena::kNvme) return "give --nvme with that much free space";
+  if (arena == Arena::kNvme) return "free that much on the drives, or add a drive";
   std::string text = "raise --host-memory";
   if (remedies.device_memory) text += " or --device-memory";
   if (remedies.nvme) text += ", or add --nvme DIR";
-  if (remedies.nvme_space) text += ", or free space on the drives of --nvme";
   if (remedies.offload) text += ", or leave out --offload";
   return text;
 }
 
 Remedies helping(Remedies remedies, bool nvme_helps) {
-  for (bool* remedy : {&remedies.nvme, &remedies.nvme_space, &remedies.offload}) {
-    *remedy = *remedy && nvme_helps;
-  }
+  remedies.nvme = remedies.nvme && nvme_helps;
+  remedies.offload = remedies.offload && nvme_helps;
   return remedies;
 }
 

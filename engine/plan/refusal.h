@@ -28,7 +28,6 @@ struct SmallerBatch {
 // What would help besides more of the memory that is short.
 struct Remedies {
   bool nvme = false;             // there is no drive, and scratch on one would help
-  bool nvme_space = false;       // the drives have too little room
   bool offload = false;          // --offload keeps state off drives, which would help
   bool device_memory = false;    // a device with more memory would take state from the host
   bool device_is_whole = false;  // --device-memory cannot be raised

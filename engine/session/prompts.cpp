@@ -6,19 +6,21 @@
 #include <fstream>
 
 #include "engine/base/error.h"
-#include "engine/config/json.h"
+#include "engine/config/json_stream.h"
 #include "engine/text/text_unicode.h"
 
 namespace strata::session {
 namespace {
 
-std::string prompt_of(const char* option, const std::string& line, const std::string& where) {
-  const config::Json object = config::Json::parse(line, where);
+std::string prompt_of(const char* option, const std::string& line, const std::string& path,
+                      int64_t number) {
+  const config::Json object = config::parse_json_at(number, line, path);
   const config::Json* prompt = object.is_object() ? object.find("prompt") : nullptr;
   if (prompt != nullptr && prompt->is_string()) return prompt->string();
-  throw Error(ErrorCode::kConfig,
-              fmt::format("{}: {}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
-                          option, where));
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("{}: {}:{}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
+                  option, path, number));
 }
 
 }  // namespace
@@ -36,8 +38,7 @@ std::vector<std::string> read_prompts(const char* option, const std::string& pat
           ErrorCode::kConfig,
           fmt::format("{}: {}:{}: not UTF-8 (convert the file to UTF-8)", option, path, number));
     }
-    prompts.push_back(has_objects ? prompt_of(option, line, fmt::format("{}:{}", path, number))
-                                  : line);
+    prompts.push_back(has_objects ? prompt_of(option, line, path, number) : line);
   }
   if (!file.eof()) {
     throw Error(ErrorCode::kConfig,

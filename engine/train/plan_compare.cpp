@@ -76,6 +76,30 @@ void add_drive(int64_t count, RunFacts& facts) {
   machine.nvme_bytes = scaled(factor, machine.nvme_bytes);
 }
 
+bool has_drive_figures(const config::Machine& machine) {
+  return machine.nvme_mixed_bytes_per_s > 0;
+}
+
+// Drives for a run that has none: those of the machine, or one of a laptop.
+void add_first_drive(Options& options, RunFacts& facts) {
+  config::Machine& machine = facts.machine;
+  if (!has_drive_figures(machine)) {
+    machine.nvme_count = 1;
+    machine.nvme_bytes = 2'000'000'000'000;
+    machine.nvme_read_bytes_per_s = 6.5e9;
+    machine.nvme_write_bytes_per_s = 3.4e9;
+    machine.nvme_mixed_bytes_per_s = 4.5e9;
+    machine.nvme_latency_s = 2e-4;
+    machine.nvme_rated_write_bytes = 1.2e15;
+    machine.cpu_s_per_io_gb = 0.03;
+    if (machine.checksum_bytes_per_s <= 0) machine.checksum_bytes_per_s = 10e9;
+  }
+  machine.nvme_weights.clear();
+  options.offload = config::Offload::kAuto;
+  options.nvme = {"DIR"};
+  facts.nvme_free_bytes = machine.nvme_bytes > 0 ? machine.nvme_bytes : kPlentyOfSpace;
+}
+
 // The memory of a node for `factor` times the budget of the basis.
 void scale_host(double factor, int64_t budget, Options& options, RunFacts& facts) {
   options.host_memory = scaled(factor, budget);
@@ -101,17 +125,11 @@ void add_strategies(const PlanBasis& basis, Variants& variants) {
     variants.add(strategy("--offload none", "everything in device memory"), with(Offload::kNone));
   }
   variants.add(strategy("--offload host", "no state on drives"), with(Offload::kHost));
-  const bool has_drives = !basis.options.nvme.empty();
-  if (has_drives || basis.facts.machine.nvme_mixed_bytes_per_s > 0) {
-    variants.add(strategy(has_drives ? "--offload auto" : "--nvme DIR",
-                          "state on drives where memory does not suffice"),
-                 [&](Options& options, RunFacts& facts) {
-                   options.offload = Offload::kAuto;
-                   if (has_drives) return;
-                   options.nvme = {"DIR"};
-                   facts.nvme_free_bytes =
-                       facts.machine.nvme_bytes > 0 ? facts.machine.nvme_bytes : kPlentyOfSpace;
-                 });
+  const char* const on_drives = "state on drives where memory does not suffice";
+  if (basis.options.nvme.empty()) {
+    variants.add(strategy("--nvme DIR", on_drives), add_first_drive);
+  } else {
+    variants.add(strategy("--offload auto", on_drives), with(Offload::kAuto));
   }
   variants.add(strategy("--activations recompute", "the backward computes activations again"),
                [](Options& options, RunFacts&) { options.activations = Activations::kRecompute; });
@@ -162,6 +180,16 @@ void add_hardware(const PlanBasis& basis, bool also_less, Variants& variants) {
 void add_what_ifs(const PlanBasis& basis, const std::optional<config::Machine>& other,
                   Variants& variants) {
   add_hardware(basis, true, variants);
+  if (basis.options.nvme.empty()) {
+    Variant& first = variants.add(what_if("a first drive (--nvme DIR)"), add_first_drive);
+    if (const config::Machine& machine = first.facts.machine;
+        !has_drive_figures(basis.facts.machine)) {
+      first.compared.remark =
+          fmt::format("as if it held {} and moved {}/s while it reads and writes",
+                      format_drive_bytes(static_cast<double>(machine.nvme_bytes)),
+                      format_drive_bytes(machine.nvme_mixed_bytes_per_s));
+    }
+  }
   variants.add(
       what_if(fmt::format("twice the batch (--accumulate {})", 2 * basis.options.accumulate)),
       [](Options& options, RunFacts& facts) {
@@ -196,7 +224,7 @@ std::string text_of(const plan::DoesNotFit& refusal, int64_t ranks) {
     const char* what = shortage.arena == Arena::kDevice ? "device memory"
                        : shortage.arena == Arena::kHost ? "host memory"
                                                         : "NVMe space";
-    const bool is_of_rank = ranks > 1 && shortage.arena != Arena::kHost;
+    const bool is_of_rank = ranks > 1 && shortage.arena == Arena::kDevice;
     text += fmt::format("{}{} of {}{}, has {}", text.empty() ? "needs " : "; ",
                         format_bytes_up(shortage.need_bytes), what,
                         is_of_rank ? " for each rank" : "", format_bytes(shortage.has_bytes));

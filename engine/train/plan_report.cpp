@@ -29,6 +29,7 @@ config::Json tier_json(const plan::Plan& plan, Arena arena) {
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
   if (budget != plan::kNoLimit) tier.set("budget_bytes", budget);
   tier.set("purposes", std::move(lines));
+  if (arena == Arena::kHost) tier.set("kept_in_gradients_bytes", plan.arenas.kept_in_gradients);
   return tier;
 }
 

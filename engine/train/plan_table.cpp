@@ -124,6 +124,12 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& ta
     }
   }
   if (small_bytes > 0) table.add_bytes(small_bytes, "all else, each below 1%", "");
+  if (is_host && plan.arenas.kept_in_gradients > 0) {
+    table.add_bytes(plan.arenas.kept_in_gradients,
+                    "kept activations, where gradients lie at other times (counted there)",
+                    "they wait for the backward in memory that gradients need only from the "
+                    "backward to the update");
+  }
   constexpr const char* kProgram = "program, libraries, tokens, checksums (an estimate)";
   constexpr const char* kProgramWhy =
       "its code and libraries, the stacks of its threads, the tokens of the data, the plan, and "

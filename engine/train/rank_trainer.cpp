@@ -385,9 +385,8 @@ bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
     if (counts_losses()) {
       for (double part : instance.loss_sums) sum += part;
     }
-    if (leads() && job_.events.work) {
+    if (leads() && job_.events.work)
       job_.events.work("evaluating", batch + 1, batches.steps_per_epoch());
-    }
   }
   const double loss = sum_over_ranks(sum) / static_cast<double>(std::max<int64_t>(1, count));
   const auto samples = sample();
@@ -416,7 +415,8 @@ void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
   exec::Instance instance;
   instance.program = plan::ProgramName::kCheckpoint;
   checkpoints_.save(step, [&](exec::StateSink& sink) {
-    instance.sink = &sink;
+    ReportedSink reported(sink, plan_, leads() ? job_.events.work : nullptr);
+    instance.sink = &reported;
     executor_->run(instance);
     return executor_->updates();
   });

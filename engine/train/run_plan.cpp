@@ -167,6 +167,15 @@ plan::PlannerOptions planner_options(const config::Options& options, const RunFa
   planner.may_use_nvme = may_use_nvme(options) && !has_no_drives;
   planner.avoids_nvme = !may_use_nvme(options) && !has_no_drives;
   planner.device_is_whole = is_whole_device(options, facts);
+  planner.host_budget_with = [&](const plan::PlanInput& input) {
+    config::Options smaller = options;
+    if (!input.shape.is_cached()) {
+      smaller.micro_batch = input.shape.rows;
+      smaller.sequence_length = input.shape.length;
+      smaller.accumulate = input.micro_batches;
+    }
+    return host_budget_for_arenas(input, smaller, facts);
+  };
   return planner;
 }
 
@@ -305,6 +314,12 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
          plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
 }
 
+int64_t host_budget_for_arenas(const plan::PlanInput& input, const config::Options& options,
+                               const RunFacts& facts) {
+  const int64_t left = host_budget_of(options, facts) - all_outside_bytes(input, options, facts);
+  return std::max<int64_t>(0, left) / ranks_on_node(options, facts);
+}
+
 // Without a rating in the profile: drives of 1 TB, each rated for one full write a day for 5 years.
 Drives drives_of(const config::Options& options, const config::Machine& machine) {
   constexpr double kAssumedWriteBytes = 5 * 365 * 1e12;
@@ -325,7 +340,7 @@ void require_cores(const config::Options& options, const RunFacts& facts) {
   const int64_t most = kThreadsOfCore * std::max<int64_t>(1, facts.limits.cores);
   if (options.threads <= most) return;
   throw Error(ErrorCode::kConfig,
-              fmt::format("threads: {} on {} (give at most {}, or leave it out)", options.threads,
+              fmt::format("--threads {} on {} (give at most {}, or leave it out)", options.threads,
                           counted(facts.limits.cores, "core"), most));
 }
 
@@ -367,7 +382,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.host_is_share = options.host_memory == 0;
   run.device_is_share = is_whole_device(options, facts);
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
-  run.input.host_budget = std::max<int64_t>(0, run.host_budget - run.outside_bytes) / sharing;
+  run.input.host_budget = host_budget_for_arenas(run.input, options, facts);
   return run;
 }
 

@@ -15,12 +15,17 @@ bool is_beyond_machine(const config::Options& options, const RunFacts& facts);
 // The budget of a rank in its device's memory.
 int64_t device_budget_of(const config::Options& options, const RunFacts& facts);
 
+// Both must outlive the result.
 plan::PlannerOptions planner_options(const config::Options& options, const RunFacts& facts);
 
 // The part of --host-memory outside of arenas. The checksum table has the size for all planes and a
 // gradient on NVMe.
 int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& options,
                           const RunFacts& facts);
+
+// What of --host-memory is left to the arenas of each rank.
+int64_t host_budget_for_arenas(const plan::PlanInput& input, const config::Options& options,
+                               const RunFacts& facts);
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.

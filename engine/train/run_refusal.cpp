@@ -2,6 +2,8 @@
 // Why a run does not fit, and the least that does, in terms of the user's options.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/train/run_plan_parts.h"
@@ -9,10 +11,22 @@
 namespace strata::train {
 namespace {
 
-// The least --host-memory with which these options fit, with `nvme_budget` bytes of NVMe. 0: none
-// is enough, since an emulated device gets less memory when the host gets more.
-int64_t least_host_memory(const RunPlan& run, const config::Options& options, const RunFacts& facts,
-                          int64_t nvme_budget) {
+// The free space of a machine's drives that a rank's scratch needs.
+int64_t free_space_for(int64_t bytes, int64_t ranks) {
+  return static_cast<int64_t>(
+      std::ceil(static_cast<double>(bytes) * static_cast<double>(ranks) / kShareOfFreeSpace));
+}
+
+// The least that fits.
+struct Least {
+  int64_t host_memory = 0;  // 0: none is enough
+  int64_t free_space = 0;   // on drives, that goes with it
+};
+
+// With these options and `nvme_budget` bytes of NVMe. No host memory is enough where an emulated
+// device gets less memory when the host gets more.
+Least least_of(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+               int64_t nvme_budget) {
   plan::PlanInput input = run.input;
   input.nvme_budget = nvme_budget;
   const int64_t ranks = ranks_on_node(options, facts);
@@ -20,9 +34,10 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
   input.host_budget = input.device_budget = plan::kNoLimit;
   const auto least =
       plan::bytes_of(input, plan::least_placement(input, planner_options(options, facts)));
+  const int64_t free_space = free_space_for(least[static_cast<size_t>(plan::Arena::kNvme)], ranks);
   const int64_t arenas = least[static_cast<size_t>(plan::Arena::kHost)];
   int64_t enough = ceil_div(arenas * ranks + outside, kMiB);
-  if (!input.device.discrete) return enough * kMiB;
+  if (!input.device.discrete) return {enough * kMiB, free_space};
   const auto fits_in = [&](int64_t mib) {
     config::Options trial = options;
     trial.host_memory = mib * kMiB;
@@ -30,12 +45,13 @@ int64_t least_host_memory(const RunPlan& run, const config::Options& options, co
     input.device_budget = device_budget_of(trial, facts);
     return plan::fits(input, planner_options(options, facts));
   };
-  if (!fits_in(enough)) return 0;
-  for (int64_t little = 0; enough - little > 1;) {
+  if (!fits_in(enough)) return {};
+  constexpr int64_t kPrecision = 2000;  // of large sizes, which are named with few digits
+  for (int64_t little = 0; enough - little > 1 + enough / kPrecision;) {
     const int64_t mib = little + (enough - little) / 2;
     (fits_in(mib) ? enough : little) = mib;
   }
-  return enough * kMiB;
+  return {enough * kMiB, free_space};
 }
 
 // The flags that would fit.
@@ -57,16 +73,16 @@ LeastFlags least_flags(const RunPlan& run, const config::Options& options, const
   const auto flags = [&](int64_t bytes) {
     return bytes == 0 ? std::string() : "--host-memory " + size_option(bytes) + device;
   };
-  const auto least = [&](int64_t nvme_budget) {
-    return least_host_memory(run, wanted, facts, nvme_budget);
-  };
   const bool has_drives = run.input.nvme_budget > 0;
-  const int64_t here = least(run.input.nvme_budget);
-  const int64_t roomy = least(plan::kNoLimit);
-  LeastFlags flags_of = {flags(here), roomy > 0 && (here == 0 || roomy <= here - here / 20)};
+  const int64_t here = least_of(run, wanted, facts, run.input.nvme_budget).host_memory;
+  const Least roomy = least_of(run, wanted, facts, plan::kNoLimit);
+  LeastFlags flags_of = {
+      flags(here), roomy.host_memory > 0 && (here == 0 || roomy.host_memory <= here - here / 20)};
   if (flags_of.nvme_helps && planner_options(options, facts).may_use_nvme) {
-    flags_of.text += (here == 0 ? "" : ", or ") + flags(roomy) +
-                     (has_drives ? " with more free space on the drives" : " with NVMe");
+    flags_of.text +=
+        fmt::format("{}{} with {}{} of free space{}", here == 0 ? "" : ", or ",
+                    flags(roomy.host_memory), has_drives ? "" : "NVMe and ",
+                    format_bytes_up(roomy.free_space), has_drives ? " on the drives" : " there");
   }
   return flags_of;
 }
@@ -88,12 +104,17 @@ std::string cache_note(const plan::PlanInput& input) {
 
 void explain_refusal(const RunPlan& run, const config::Options& options, const RunFacts& facts,
                      const plan::DoesNotFit& why) {
-  if (!why.lacks(plan::Arena::kHost)) throw why;
+  const bool lacks_host = why.lacks(plan::Arena::kHost);
+  if (!lacks_host && !why.lacks(plan::Arena::kNvme)) throw why;
   std::vector<plan::Shortage> shortages = why.shortages();
   for (plan::Shortage& shortage : shortages) {
-    if (shortage.arena != plan::Arena::kHost) continue;
-    shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
-    shortage.has_bytes = run.host_budget;
+    if (shortage.arena == plan::Arena::kHost) {
+      shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
+      shortage.has_bytes = run.host_budget;
+    } else if (shortage.arena == plan::Arena::kNvme) {
+      shortage.need_bytes = free_space_for(shortage.need_bytes, run.ranks_on_node);
+      shortage.has_bytes = facts.nvme_free_bytes;
+    }
   }
   const LeastFlags least = least_flags(run, options, facts, why);
   std::string budget;
@@ -104,13 +125,16 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
     budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
                          100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
   }
+  if (lacks_host) {
+    budget = fmt::format(
+        "{} of what is needed is for the program itself (code and libraries, "
+        "threads, tokens, checksums, the plan); {}{}",
+        format_bytes(run.outside_bytes), cache_note(run.input), budget);
+  }
   throw plan::DoesNotFit(
       why, std::move(shortages), least.nvme_helps,
-      fmt::format("{} of what is needed is for the program itself (code and libraries, threads, "
-                  "tokens, checksums, the plan); {}{}{}",
-                  format_bytes(run.outside_bytes), cache_note(run.input), budget,
-                  least.text.empty() ? "no --host-memory leaves enough to the emulated device"
-                                     : "the least that fits is " + least.text));
+      budget + (least.text.empty() ? "no --host-memory leaves enough to the emulated device"
+                                   : "the least that fits is " + least.text));
 }
 
 }  // namespace strata::train

@@ -32,7 +32,7 @@ struct TrainEvents {
   // `samples`: the tokens that follow each of the job's prompts; empty without samples.
   std::function<void(int64_t step, double loss, const std::vector<std::vector<int32_t>>& samples)>
       evaluated;
-  WorkProgress work;  // loading and evaluating; on another thread while this one waits
+  WorkProgress work;  // loading, evaluating, checkpoints; on another thread while this one waits
   std::function<void(int64_t step, const std::string& path)> checkpointed;
 };
 

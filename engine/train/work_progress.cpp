@@ -11,17 +11,35 @@
 
 namespace strata::train {
 
+CountedOps::CountedOps(std::string_view what, const plan::Program& program, plan::OpKind kind,
+                       WorkProgress progress)
+    : what_(what), progress_(std::move(progress)) {
+  total_ = std::ranges::count(program.ops, kind, &plan::Op::kind);
+}
+
+void CountedOps::add() {
+  if (progress_) progress_(what_, ++done_, total_);
+}
+
 ReportedSource::ReportedSource(exec::StateSource& source, const plan::Plan& plan,
                                WorkProgress progress)
-    : source_(source), progress_(std::move(progress)) {
-  const auto& ops = plan.program(plan::ProgramName::kLoad).ops;
-  total_ = std::count_if(ops.begin(), ops.end(),
-                         [](const plan::Op& op) { return op.kind == plan::OpKind::kConvert; });
-}
+    : source_(source),
+      done_("loading", plan.program(plan::ProgramName::kLoad), plan::OpKind::kConvert,
+            std::move(progress)) {}
 
 void ReportedSource::read(const exec::ChunkState& chunk) {
   source_.read(chunk);
-  if (progress_) progress_("loading", ++done_, total_);
+  done_.add();
+}
+
+ReportedSink::ReportedSink(exec::StateSink& sink, const plan::Plan& plan, WorkProgress progress)
+    : sink_(sink),
+      done_("writing a checkpoint", plan.program(plan::ProgramName::kCheckpoint),
+            plan::OpKind::kSave, std::move(progress)) {}
+
+void ReportedSink::write(const exec::ChunkState& chunk) {
+  sink_.write(chunk);
+  done_.add();
 }
 
 std::string WorkLine::at(std::string_view what, int64_t done, int64_t total, double now_s) {

@@ -15,6 +15,20 @@ namespace strata::train {
 // but never on two at once. May be empty.
 using WorkProgress = std::function<void(std::string_view what, int64_t done, int64_t total)>;
 
+// Reports how many ops of a kind are done, of those in a program.
+class CountedOps {
+ public:
+  CountedOps(std::string_view what, const plan::Program& program, plan::OpKind kind,
+             WorkProgress progress);
+  void add();
+
+ private:
+  const std::string_view what_;
+  const WorkProgress progress_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+};
+
 // A source of state that reports how much of a plan's load program it has read.
 class ReportedSource : public exec::StateSource {
  public:
@@ -23,9 +37,18 @@ class ReportedSource : public exec::StateSource {
 
  private:
   exec::StateSource& source_;
-  const WorkProgress progress_;
-  int64_t done_ = 0;
-  int64_t total_ = 0;
+  CountedOps done_;
+};
+
+// A sink of state that reports how much of a plan's checkpoint program it has written.
+class ReportedSink : public exec::StateSink {
+ public:
+  ReportedSink(exec::StateSink& sink, const plan::Plan& plan, WorkProgress progress);
+  void write(const exec::ChunkState& chunk) override;
+
+ private:
+  exec::StateSink& sink_;
+  CountedOps done_;
 };
 
 // The progress of a long piece of work as text: a line that is redrawn on a terminal and erased at

@@ -47,6 +47,8 @@ TEST(SizeOption, IsReadBackAsTheSameSizeOrALittleMore) {
   EXPECT_EQ(size_option(92 * kMiB - 1), "92MiB");
   EXPECT_EQ(size_option(122994 * kMiB), "120.2GiB");
   EXPECT_EQ(size_option(2 * kGiB), "2GiB");
+  EXPECT_EQ(size_option(1023 * kGiB + 1), "1023.1GiB");
+  EXPECT_EQ(size_option(301341 * kGiB + kGiB / 2), "294.28TiB");
   for (int64_t bytes = 1; bytes < (int64_t{1} << 50); bytes = bytes * 3 + 1) {
     const int64_t read = parse_bytes(size_option(bytes)).value();
     EXPECT_GE(read, bytes);

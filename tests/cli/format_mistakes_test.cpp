@@ -187,7 +187,8 @@ TEST_F(Mistakes, InTokenizersAndDataOfOtherKinds) {
        written("text.jsonl", "Once upon a time\n"),
        train({"--data", "text.jsonl"}),
        kUsage,
-       {"text.jsonl:1", "(write one JSON object in each line", "plain text is named .txt)"}},
+       {"text.jsonl: line 1, column ", "(write one JSON object in each line",
+        "plain text is named .txt)"}},
   });
 }
 

@@ -313,7 +313,7 @@ TEST_F(Mistakes, InBudgets) {
        {},
        train({"--sequence-length", "2048", "--micro-batch", "1000000"}),
        kDoesNotFit,
-       {"does not fit"}},
+       {"does not fit", "or give a smaller batch, such as --micro-batch "}},
   });
 }
 
@@ -357,7 +357,7 @@ TEST_F(Mistakes, NoSpaceForScratch) {
                   {},
                   arguments,
                   kDoesNotFit,
-                  {"does not fit", "nvme"},
+                  {"does not fit", "NVMe space: needs at least "},
                   {.wrap = {"unshare", "-m", "sh", "-c", mount, "sh"}}});
 }
 
@@ -410,6 +410,12 @@ TEST_F(Mistakes, WithoutPermission) {
        {"eval", "--model", "good", "--data", "dark", "--sequence-length", "32"},
        kUsage,
        {"open data: dark", "chmod"},
+       obedient},
+      {"a run to report",
+       {},
+       {"report", "dark"},
+       kUsage,
+       {"dark/run.json: Permission denied"},
        obedient},
       {"scratch",
        {},

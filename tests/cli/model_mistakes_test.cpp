@@ -105,7 +105,7 @@ TEST_F(Mistakes, InModelDirectories) {
        with_file("config.json", "{"),
        bad,
        kUsage,
-       {"config.json:1:2", "(fetch the file again)"}},
+       {"config.json: line 1, column 2", "(fetch the file again)"}},
       {"negative size",
        edited("config.json", "\"hidden_size\": 32", "\"hidden_size\": -32"),
        bad,

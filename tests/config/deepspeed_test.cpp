@@ -326,7 +326,7 @@ TEST(Deepspeed, CommentsGoAndPositionsStay) {
             "{\"a\": \"#//,}\",     \n \"b\": [1,2  ]     \n     \n    }");
   EXPECT_EQ(without_comments("\"\\\"\" /* open"), "\"\\\"\"        ");
   EXPECT_EQ(without_comments("\"open \\"), "\"open \\");
-  EXPECT_HAS(refusal_of("{ // one\n  \"a\" 3}", {}), "ds.json:2:");
+  EXPECT_HAS(refusal_of("{ // one\n  \"a\" 3}", {}), "ds.json: line 2, column ");
   EXPECT_HAS(refusal_of("[1]", {}), "give an object");
 }
 

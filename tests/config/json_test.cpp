@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "engine/base/error.h"
+#include "engine/config/json_stream.h"
 
 namespace strata::config {
 namespace {
@@ -92,42 +93,55 @@ TEST(Json, BytesThatAreNoUtf8AreWrittenAsReplacementCharacters) {
 }
 
 TEST(Json, SyntaxErrorsNameLineAndColumn) {
-  EXPECT_EQ(json_error("{\n  \"a\": 1,\n  b: 2}").find("cannot read JSON: x.json:3:3: "), 0u);
+  EXPECT_EQ(
+      json_error("{\n  \"a\": 1,\n  b: 2}").find("cannot read JSON: x.json: line 3, column 3: "),
+      0u);
   const auto expect = [](std::string_view text, const std::string& said) {
-    EXPECT_EQ(json_error(text), "cannot read JSON: x.json:" + said) << text;
+    EXPECT_EQ(json_error(text), "cannot read JSON: x.json: line 1, column " + said) << text;
   };
-  expect("", "1:1: it ends before the value is complete (complete it: the file may be cut short)");
+  expect("", "1: it ends before the value is complete (complete it: the file may be cut short)");
   expect("{\"a\": 1",
-         "1:8: it ends before the value is complete (complete it: the file may be cut short)");
-  expect("[1,]", "1:4: a value is missing (write one, or remove the comma before it)");
-  expect("[1 2]", "1:4: a comma or ] is missing (put it there)");
-  expect("{\"a\": 1 \"b\": 2}", "1:11: a comma or } is missing (put it there)");
-  expect("{\"a\" 1}", "1:6: the colon after a name is missing (write \"name\": value)");
+         "8: it ends before the value is complete (complete it: the file may be cut short)");
+  expect("[1,]", "4: a value is missing (write one, or remove the comma before it)");
+  expect("[1 2]", "4: a comma or ] is missing (put it there)");
+  expect("{\"a\": 1 \"b\": 2}", "11: a comma or } is missing (put it there)");
+  expect("{\"a\" 1}", "6: the colon after a name is missing (write \"name\": value)");
   expect("{\"a\": 1,}",
-         "1:9: the name of a member is not in double quotes, or there is a comma too many "
+         "9: the name of a member is not in double quotes, or there is a comma too many "
          "(write \"name\": value)");
-  expect("1 2", "1:3: there is more text after the value (remove it)");
-  expect("// comment\n1", "1:1: JSON has no comments (remove it)");
+  expect("1 2", "3: there is more text after the value (remove it)");
+  expect("// comment\n1", "1: JSON has no comments (remove it)");
   expect("nan",
-         "1:2: a word is neither a string nor a number, true, false or null (put strings in double "
+         "2: a word is neither a string nor a number, true, false or null (put strings in double "
          "quotes)");
-  expect("1e999", "1:5: a number is too large (write a number below 1e308)");
-  expect("1.", "1:3: a number is not complete (write it as 12, -0.5 or 1e-5)");
-  expect("\"\xff\"", "1:2: a byte is not UTF-8 (convert the file to UTF-8)");
+  expect("1e999", "5: a number is too large (write a number below 1e308)");
+  expect("1.", "3: a number is not complete (write it as 12, -0.5 or 1e-5)");
+  expect("\"\xff\"", "2: a byte is not UTF-8 (convert the file to UTF-8)");
   expect("\"a\nb\"",
-         "1:3: a string has a line break or another control character in it "
+         "3: a string has a line break or another control character in it "
          "(write \\n, \\t or \\u001f instead)");
-  expect("\"a", "1:3: a string has no closing quote (close it)");
-  expect("\"\\x\"",
-         "1:3: a backslash does not begin an escape of JSON (write \\\\ for a backslash)");
+  expect("\"a", "3: a string has no closing quote (close it)");
+  expect("\"\\x\"", "3: a backslash does not begin an escape of JSON (write \\\\ for a backslash)");
   expect("\"\\ud800\"",
-         "1:8: a \\u escape is only one half of a pair (write both halves, or the character "
+         "8: a \\u escape is only one half of a pair (write both halves, or the character "
          "itself)");
 }
 
+TEST(Json, ATextFromTheMiddleOfAFileNamesTheFilesLine) {
+  try {
+    (void)parse_json_at(7, "{\"a\":\n \"b", "x.jsonl");
+    FAIL() << "it is read";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "cannot read JSON: x.jsonl: line 8, column 4: a string has no closing quote "
+                 "(close it)");
+  }
+}
+
 TEST(Json, DuplicateMembersAreRefused) {
-  EXPECT_EQ(json_error("{\"a\": 1,\n \"a\": 2}"),
-            "cannot read JSON: x.json:2:5: duplicate member \"a\" (correct it there)");
+  EXPECT_EQ(
+      json_error("{\"a\": 1,\n \"a\": 2}"),
+      "cannot read JSON: x.json: line 2, column 5: duplicate member \"a\" (correct it there)");
   EXPECT_EQ(json_error(R"([{"a": 1}, {"a": {"a": 2}}])"), "");
 }
 

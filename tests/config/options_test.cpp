@@ -211,6 +211,10 @@ TEST(Options, WhatCannotBeReadIsRefused) {
   EXPECT_EQ(train({"--host-memory", "83886080"}).host_memory, 80 * kMiB);
   EXPECT_EQ(train({"--host-memory", "24B"}).host_memory, 24);
   EXPECT_HAS(train_error({"--nvme-rate", "2,1", "--nvme", "a"}), "suffix");
+  EXPECT_HAS(train_error({"--nvme-rate", "2GB", "--nvme", "a"}),
+             "--nvme-rate \"2GB\" needs two rates: how fast to read, and how fast to write (give "
+             "two sizes a second with a comma between, each at least 64 KiB, such as "
+             "2GB,1GB)");
   EXPECT_HAS(train_error({"--nvme", "a,,b"}), "empty part");
   EXPECT_HAS(train_error({"--nvme", "a,a"}), "names a twice");
   EXPECT_HAS(train_error({"--lr", "1e3"}), "is out of range (give a number, above 0, at most 1)");

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         [&](std::string_view item, int64_t line) {
           if (data::is_blank(item)) return true;
           const std::string where = std::to_string(line);
-          config::Json record = data::parse_record(item, where);
+          config::Json record = data::parse_record(item, "records", line);
           if (!kind) kind = data::kind_of_record(record, where);
           const auto text = data::text_of_record(std::move(record), *kind, where);
           for (size_t i = 0; i < text.parts.size(); ++i) {

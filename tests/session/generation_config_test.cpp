@@ -109,7 +109,7 @@ TEST_F(GenerationConfigTest, BrokenFilesAreRefusedByMember) {
       {R"({"do_sample": "yes"})",
        "do_sample is the string \"yes\", must be true or false (correct"},
       {"[1]", "it is an array, must be an object"},
-      {"<html>", "generation_config.json:1:1"},
+      {"<html>", "generation_config.json: line 1, column 1"},
       {"", "generation_config.json"},
   };
   for (const auto& [file, says] : kBroken) {

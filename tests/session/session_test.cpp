@@ -74,6 +74,15 @@ TEST_F(SessionTest, CallsOfASessionThatWasMovedFromAreErrors) {
   session.close();
 }
 
+TEST_F(SessionTest, ABudgetBeyondTheMemoryOfAProfileIsSaid) {
+  Session session = Session::open(options(of_machine() + ", \"host_memory\": \"1TiB\""), sinks());
+  EXPECT_TRUE(session.plan().fits);
+  EXPECT_NE(log_.find("host-memory: 1 TiB is more than small-2core has, 23 GiB; the plan is for a "
+                      "machine with so much"),
+            std::string::npos)
+      << log_;
+}
+
 TEST_F(SessionTest, EachSessionHearsItsOwnLines) {
   std::string other_log;
   const Sinks other_sinks = {

@@ -240,6 +240,36 @@ TEST(PlanCompare, ARunThatDoesNotFitIsComparedToo) {
   EXPECT_EQ(row_of(rows, "--nvme DIR").refusal, "") << "the machine has drives";
 }
 
+// A machine of which no drive is known gets that of a laptop.
+TEST(PlanCompare, AFirstDriveIsAWhatIf) {
+  const config::Machine laptop = profile("laptop-24gb");
+  config::Machine machine = profile("small-2core");
+  machine.nvme_count = machine.nvme_bytes = 0;
+  machine.nvme_read_bytes_per_s = machine.nvme_write_bytes_per_s = 0;
+  machine.nvme_mixed_bytes_per_s = machine.nvme_latency_s = machine.cpu_s_per_io_gb = 0;
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.host_memory = 2 * kGiB;
+  PlanBasis basis = basis_of(machine, llama(12, 1536), options);
+  ASSERT_TRUE(basis.options.nvme.empty());
+  const std::vector<Compared> rows = compare_plans(basis, std::nullopt, nullptr);
+  EXPECT_NE(rows.front().refusal, "") << "it needs a drive";
+  basis.options.nvme = {"DIR"};
+  basis.facts.nvme_free_bytes = laptop.nvme_bytes;
+  basis.facts.machine.nvme_read_bytes_per_s = laptop.nvme_read_bytes_per_s;
+  basis.facts.machine.nvme_write_bytes_per_s = laptop.nvme_write_bytes_per_s;
+  basis.facts.machine.nvme_mixed_bytes_per_s = laptop.nvme_mixed_bytes_per_s;
+  basis.facts.machine.nvme_latency_s = laptop.nvme_latency_s;
+  basis.facts.machine.cpu_s_per_io_gb = laptop.cpu_s_per_io_gb;
+  const double step_s = report_of(planned(basis)).simulated.step_s;
+  for (const char* name : {"--nvme DIR", "a first drive (--nvme DIR)"}) {
+    EXPECT_EQ(row_of(rows, name).refusal, "");
+    EXPECT_EQ(row_of(rows, name).report.simulated.step_s, step_s) << name;
+  }
+  EXPECT_HAS(line_of(compared_table(rows), "a first drive (--nvme DIR)"),
+             "as if it held 2.00 TB and moved 4.50 GB/s while it reads and writes");
+}
+
 TEST(PlanCompare, RanksAddTheirStages) {
   config::Machine machine = profile("h200-8nvme");
   machine.device_count = 8;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <regex>
+#include <string>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -21,6 +23,24 @@ using plan::Arena;
 
 int64_t bytes_of(const RunPlan& run, Arena arena) {
   return run.ranks[0].arenas.bytes[static_cast<size_t>(arena)];
+}
+
+std::string refusal_of(const config::Machine& machine, const model::Architecture& architecture,
+                       const config::Options& options) {
+  try {
+    planned(machine, architecture, options);
+  } catch (const plan::DoesNotFit& refusal) {
+    return refusal.what();
+  }
+  return "it fits";
+}
+
+// The size that the first group of a pattern is in a text; -1 where there is none.
+int64_t size_in(const std::string& text, const std::string& pattern) {
+  std::smatch match;
+  const bool found = std::regex_search(text, match, std::regex(pattern));
+  EXPECT_TRUE(found) << pattern << " in " << text;
+  return found ? parse_bytes(match[1].str()).value_or(-1) : -1;
 }
 
 void expect_sound(const RunPlan& run) {
@@ -67,23 +87,54 @@ TEST(PlanElsewhere, WhatADriveHasNoRoomForIsInMemory) {
   expect_sound(run);
   EXPECT_LE(bytes_of(run, Arena::kNvme), machine.nvme_bytes);
   EXPECT_GT(bytes_of(run, Arena::kNvme), machine.nvme_bytes / 4);
-  // Where memory does not suffice for the rest, what is named does.
+  // Where memory does not suffice for the rest, what is named does: space, or memory.
   options.host_memory = 4 * kGiB;
-  std::string least;
-  try {
-    planned(machine, llama(24, 2048), options);
-    FAIL() << "it fits";
-  } catch (const plan::DoesNotFit& refusal) {
-    const std::string text = refusal.what();
-    EXPECT_NE(text.find("or free space on the drives of --nvme"), text.npos) << text;
-    const size_t at = text.find("the least that fits is --host-memory ") + 37;
-    least = text.substr(at, text.find(',', at) - at);
-  }
-  ASSERT_TRUE(parse_bytes(least)) << least;
-  options.host_memory = *parse_bytes(least);
+  const std::string refusal = refusal_of(machine, llama(24, 2048), options);
+  EXPECT_EQ(refusal.find("host memory: needs"), refusal.npos) << refusal;
+  const int64_t space = size_in(refusal, "NVMe space: needs at least ([0-9.]+ GiB), has 10 GiB");
+  const int64_t memory = size_in(refusal, "the least that fits is --host-memory ([0-9.]+GiB),");
+  EXPECT_GE(
+      size_in(refusal, "GiB, or --host-memory [0-9.]+[MG]iB with ([0-9.]+ GiB) of free space"),
+      space);
+  machine.nvme_bytes = space;
+  expect_sound(planned(machine, llama(24, 2048), options));
+  machine.nvme_bytes -= space / 50;
+  EXPECT_THROW(planned(machine, llama(24, 2048), options), plan::DoesNotFit);
+  machine.nvme_bytes = 10 * kGiB;
+  options.host_memory = memory;
   expect_sound(planned(machine, llama(24, 2048), options));
   options.host_memory -= 32 * kMiB;
   EXPECT_THROW(planned(machine, llama(24, 2048), options), plan::DoesNotFit);
+}
+
+// 16 bytes a parameter, of which memory has room for little.
+TEST(PlanElsewhere, DrivesThatAreTooSmallAreNamedWithTheSpaceThatIsNeeded) {
+  model::Architecture architecture = llama(126, 16384);
+  architecture.kv_heads = 8;
+  architecture.feed_forward = 53248;
+  architecture.vocabulary = 128256;
+  const std::string refusal = refusal_of(profile("laptop-24gb"), architecture, bf16_options(1));
+  const int64_t space = size_in(refusal, "NVMe space: needs at least ([0-9.]+ TiB), has 1.82 TiB");
+  const auto parameters = static_cast<double>(model::build_spec(architecture).parameter_count());
+  EXPECT_NEAR(static_cast<double>(space) * kShareOfFreeSpace / parameters, 16, 0.5);
+}
+
+// The tokens of a batch take memory outside of arenas too.
+TEST(PlanElsewhere, ABatchThatIsFarTooLargeIsNamed) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.micro_batch = 1 << 20;
+  const std::string refusal = refusal_of(profile("small-2core"), llama(4, 512), options);
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(refusal, match,
+                                std::regex("smaller batch, such as --micro-batch ([0-9]+);")))
+      << refusal;
+  EXPECT_NE(refusal.find("the least that fits is --host-memory "), refusal.npos);
+  EXPECT_FALSE(std::regex_search(refusal, std::regex("[0-9]{5}(\\.[0-9])?GiB"))) << refusal;
+  options.micro_batch = std::stoll(match[1].str());
+  EXPECT_NO_THROW(planned(profile("small-2core"), llama(4, 512), options));
+  options.micro_batch *= 4;
+  EXPECT_THROW(planned(profile("small-2core"), llama(4, 512), options), plan::DoesNotFit);
 }
 
 TEST(PlanElsewhere, FarMoreThreadsThanCoresAreRefused) {
@@ -96,7 +147,7 @@ TEST(PlanElsewhere, FarMoreThreadsThanCoresAreRefused) {
     planned(profile("small-2core"), llama(2, 512), options);
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "threads: 33 on 2 cores (give at most 32, or leave it out)");
+    EXPECT_STREQ(error.what(), "--threads 33 on 2 cores (give at most 32, or leave it out)");
   }
 }
 

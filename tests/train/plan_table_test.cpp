@@ -150,6 +150,34 @@ TEST(PlanTable, LinesOfATierAddUpToIt) {
   }
 }
 
+// Where the step writes kept activations into memory of gradients, a line says how much.
+TEST(PlanTable, KeptActivationsInMemoryOfGradientsHaveALine) {
+  config::Options options = bf16_options(1);
+  options.sequence_length = 256;
+  options.offload = config::Offload::kHost;
+  const RunPlan run = planned(profile("small-2core"), llama(8, 1024), options);
+  const plan::Plan& plan = run.ranks.front();
+  std::map<int64_t, int64_t> kept;  // bytes by offset
+  const plan::Program& step = plan.program(plan::ProgramName::kStep);
+  for (const plan::Op& op : step.ops) {
+    if (!op.keeps) continue;
+    for (const plan::Access& access : step.accesses_of(op)) {
+      for (const plan::LedgerLine& line : plan.arenas.lines) {
+        const bool is_there = line.arena == access.arena && access.offset >= line.offset &&
+                              access.offset < line.offset + line.bytes;
+        if (is_there && line.purpose == "gradients, held") kept[access.offset] = access.bytes;
+      }
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto& [offset, size] : kept) bytes += round_up(size, kPageBytes);
+  ASSERT_GT(bytes, 0) << "it needs other options";
+  EXPECT_HAS(plan_table(run, report_of(run)),
+             fmt::format("{:>20}  kept activations, where gradients lie at other times (counted "
+                         "there)\n",
+                         format_bytes(bytes)));
+}
+
 TEST(PlanTable, TheHostLineIsAllOfHostMemory) {
   config::Options options = bf16_options(1);
   options.sequence_length = 256;

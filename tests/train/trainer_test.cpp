@@ -30,6 +30,26 @@ TEST_F(Training, SavesBeforeItEvaluates) {
   EXPECT_EQ(log_, "step 1\nstep 2\nsaved 2\nevaluated 2\nstep 3\nsaved 3\nevaluated 3\n");
 }
 
+// On rank 0, whose part takes as long as any other's.
+TEST_F(Training, SaysHowMuchOfACheckpointIsWritten) {
+  write_tokens(64);
+  options_.steps = 1;
+  for (const int ranks : {1, 2}) {
+    options_.ranks = ranks;
+    int64_t done = 0;
+    int64_t total = 0;
+    job_.events.work = [&](std::string_view what, int64_t now, int64_t of) {
+      if (what != "writing a checkpoint") return;
+      EXPECT_EQ(now, done + 1);
+      done = now;
+      total = of;
+    };
+    run();
+    EXPECT_GT(done, 1) << "ranks " << ranks;
+    EXPECT_EQ(done, total);
+  }
+}
+
 TEST_F(Training, RoundsItsEpochsToStepsOnce) {
   write_tokens(165);
   options_.micro_batch = 16;

@@ -272,7 +272,7 @@ function read_constants(s,   name, value) {
 
 # What a row of the table `name` says, whose texts are `t[1..n]`.
 function row_text(name, t, n) {
-  if (name ~ /JsonMistakes/) return "cannot read JSON: {}:{}:{}: " t[2] " (" t[3] ")"
+  if (name ~ /JsonMistakes/) return "cannot read JSON: {}: line {}, column {}: " t[2] " (" t[3] ")"
   if (name ~ /Exclusive/) return "--" t[1] " and --" t[2] " " t[3] " (give one)"
   if (name ~ /Advice/) return "{} is not an option (" t[2] ")"
   return n == 2 && t[2] ~ / / ? t[1] ": " t[2] : ""
