@@ -91,30 +91,6 @@ bool may_use_nvme(const config::Options& options) {
   return options.offload != config::Offload::kNone && options.offload != config::Offload::kHost;
 }
 
-// How a step's micro-batches may pass the stages: in more windows a stage moves its weights more
-// often, and waits less for the others.
-std::vector<plan::Windows> windows_of(const config::Options& options) {
-  const auto order = options.pipeline_schedule == config::PipelineSchedule::kGpipe
-                         ? plan::PipelineOrder::kAllForward
-                         : plan::PipelineOrder::kOneForwardOneBackward;
-  if (options.pipeline_ranks == 1) return {{}};
-  const auto count = static_cast<int>(options.accumulate);
-  if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
-  std::vector<plan::Windows> list = {{count, order}};
-  const int stages = static_cast<int>(options.pipeline_ranks);
-  for (const int least : {2 * stages, stages}) {
-    int windows = std::min(least, count);
-    while (count % windows != 0) ++windows;
-    if (windows < list.back().count) list.push_back({windows, order});
-  }
-  return list;
-}
-
-void turn_to_stage(int stage, RunPlan& run) {
-  run.input.mesh.rank = stage * run.input.mesh.stage_ranks();
-  run.input.spec = &run.spec_of(run.input.mesh.rank);
-}
-
 plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& options,
                          const RunFacts& facts, int64_t threads) {
   plan::PlanInput input;
@@ -142,19 +118,6 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
   return input;
 }
 
-// The optimizer modes that give the results that these options ask for; the planner takes the
-// faster one.
-std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference) {
-  using plan::OptimizerMode;
-  if (inference) return {OptimizerMode::kInBackward};  // nothing is ever pending
-  if (options.optimizer_mode == config::OptimizerMode::kDeferred || options.clip > 0) {
-    return {OptimizerMode::kDeferred};
-  }
-  if (options.optimizer_mode == config::OptimizerMode::kInBackward)
-    return {OptimizerMode::kInBackward};
-  return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
-}
-
 }  // namespace
 
 plan::PlannerOptions planner_options(const config::Options& options, const RunFacts& facts) {
@@ -180,66 +143,6 @@ plan::PlannerOptions planner_options(const config::Options& options, const RunFa
 }
 
 namespace {
-
-// The plan of the first rank of each stage, with the optimizer mode and the windows of `run.input`.
-std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options& options,
-                                            const RunFacts& facts) {
-  plan::PlannerOptions planner = planner_options(options, facts);
-  planner.predict = [&](const plan::Plan& plan) {
-    if (facts.stop != nullptr && facts.stop->load())
-      throw Error(ErrorCode::kInterrupted, "plan: interrupted");
-    return plan::simulate(plan, plan::repeated(run.input), run.rates).step_s;
-  };
-  std::vector<plan::PlannedRun> stages;
-  for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
-    turn_to_stage(stage, run);
-    stages.push_back(plan::make_plan(run.input, planner));
-  }
-  return stages;
-}
-
-// Of a step in which stages wait for each other.
-plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::PlanInput& input) {
-  constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
-  plan::Cost cost;
-  std::vector<double> seconds;
-  for (const plan::PlannedRun& stage : stages) {
-    seconds.push_back(stage.cost.predicted_s);
-    cost.written_bytes += stage.cost.written_bytes;
-  }
-  cost.predicted_s = stages.size() == 1
-                         ? seconds.front()
-                         : plan::pipeline_step_s(seconds, kForwardShare, input.windows);
-  return cost;
-}
-
-std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
-                                          const RunFacts& facts) {
-  std::vector<plan::PlannedRun> best;
-  plan::PlanInput of_best;
-  std::exception_ptr refusal;
-  for (const plan::Windows& windows : windows_of(options)) {
-    for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {
-      run.input.windows = windows;
-      run.input.mode = mode;
-      try {
-        std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts);
-        const bool better =
-            best.empty() || plan::is_better(cost_of(stages, run.input), cost_of(best, of_best));
-        if (!better) continue;
-        best = std::move(stages);
-        of_best = run.input;
-      } catch (const Error& error) {
-        if (error.code() == ErrorCode::kInterrupted) throw;
-        refusal = std::current_exception();
-      }
-    }
-  }
-  if (best.empty()) std::rethrow_exception(refusal);
-  run.input = of_best;
-  turn_to_stage(0, run);
-  return best;
-}
 
 // Assumes the rates of an ordinary drive for the model's files, from which frozen weights are read,
 // when there is no --nvme that was measured.
@@ -342,21 +245,6 @@ void require_cores(const config::Options& options, const RunFacts& facts) {
   throw Error(ErrorCode::kConfig,
               fmt::format("--threads {} on {} (give at most {}, or leave it out)", options.threads,
                           counted(facts.limits.cores, "core"), most));
-}
-
-void slice(RunPlan& run) {
-  const plan::PlanInput& input = run.input;
-  const plan::Mesh& mesh = input.mesh;
-  if (mesh.tensor * mesh.pipeline == 1) return;
-  const std::vector<int> borders =
-      model::stage_borders(*run.spec, mesh.pipeline, input.shape, input.recipe, input.device);
-  const auto tensor = model::tensor_slices(*run.spec, mesh.tensor, mesh.shards());
-  for (int stage = 0; stage < mesh.pipeline; ++stage) {
-    for (const model::ModelSpec& one : tensor) {
-      run.slices.push_back(model::stage_slice(one, stage, borders));
-      model::assign_offsets(run.slices.back(), mesh.shards());
-    }
-  }
 }
 
 // Everything but the plans themselves.

@@ -4,7 +4,7 @@
 #include "engine/plan/refusal.h"
 #include "engine/train/run_plan.h"
 
-// What run_plan.cpp and run_refusal.cpp share.
+// What run_plan.cpp, stage_plans.cpp and run_refusal.cpp share.
 namespace strata::train {
 
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts);
@@ -26,6 +26,28 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
 // What of --host-memory is left to the arenas of each rank.
 int64_t host_budget_for_arenas(const plan::PlanInput& input, const config::Options& options,
                                const RunFacts& facts);
+
+// The optimizer modes that give the results that these options ask for; the planner takes the
+// faster one.
+std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference);
+
+// How a step's micro-batches may pass the stages: in more windows a stage moves its weights more
+// often, and waits less for the others.
+std::vector<plan::Windows> windows_of(const config::Options& options);
+
+// Fills run.slices for the mesh of run.input.
+void slice(RunPlan& run);
+
+// Makes run.input that of the first rank of a stage.
+void turn_to_stage(int stage, RunPlan& run);
+
+// The best plan of the first rank of each stage. Sets the windows and the mode of run.input, which
+// is that of rank 0 again; when a stage does not fit, it is that stage's.
+std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
+                                          const RunFacts& facts);
+
+// Of a step in which the stages wait for each other.
+plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::PlanInput& input);
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.
