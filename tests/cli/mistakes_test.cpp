@@ -203,9 +203,10 @@ TEST_F(Mistakes, InDeepspeedFiles) {
     return Mistake{name, prepare, arguments, kUsage, says};
   };
   expect_refusals({
-      with("no JSON", "{\n  \"gradient_clipping\": 1\n  \"fp16\": {}\n}\n", {"ds.json:3:"}),
+      with("no JSON", "{\n  \"gradient_clipping\": 1\n  \"fp16\": {}\n}\n",
+           {"ds.json: line 3, column"}),
       with("names without quotes", "{\n  # HJSON\n  gradient_clipping: 1\n}\n",
-           {"ds.json:3:", "comments and commas after last members are allowed"}),
+           {"ds.json: line 3, column", "comments and commas after last members are allowed"}),
       with("a text for a number", R"({"optimizer": {"params": {"lr": "1e-4 or so"}}})",
            {"optimizer.params.lr", "is not a finite number", "--lr: a number, above 0, at most 1"}),
       with("nvme without a path", R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})",

@@ -185,7 +185,7 @@ TEST_F(Mistakes, InModelDirectories) {
        with_file("tokenizer.json", "{\"model\": {"),
        bad,
        kUsage,
-       {"tokenizer.json:1:", "(fetch the file again)"}},
+       {"tokenizer.json: line 1, column", "(fetch the file again)"}},
       {"empty tokenizer", with_file("tokenizer.json", "{}"), bad, kUsage, {"tokenizer.json"}},
       {"longer than the positions",
        {},
