@@ -10,6 +10,7 @@
 
 #include "bindings/cli/cache_directory.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/standard_input.h"
 #include "bindings/cli/stop_signals.h"
 #include "engine/base/clock.h"
 #include "engine/session/generation.h"
@@ -47,6 +48,8 @@ int run_eval(const config::Options& options) {
 
 namespace {
 
+constexpr int64_t kPromptBytesMax = 64 << 20;
+
 std::atomic<bool> stop_generating = false;
 
 // The second request ends the process.
@@ -58,8 +61,8 @@ void on_stop_generating(int signal) {
 // turn comes.
 class TextPrinter {
  public:
-  explicit TextPrinter(const std::vector<session::Generation::Text>& texts, bool as_json)
-      : texts_(texts), as_json_(as_json), states_(texts.size()) {}
+  TextPrinter(const std::vector<session::Generation::Text>& texts, const config::Options& options)
+      : texts_(texts), as_json_(options.json), is_chat_(options.chat), states_(texts.size()) {}
 
   void add(size_t text, const std::string& piece) {
     states_[text].text += piece;
@@ -92,7 +95,7 @@ class TextPrinter {
   void print_more(State& state) {
     if (!state.is_begun) {
       if (texts_.size() > 1) std::printf("--- %zu of %zu ---\n", turn_ + 1, texts_.size());
-      std::fputs(texts_[turn_].prompt.c_str(), stdout);
+      if (!is_chat_) std::fputs(texts_[turn_].prompt.c_str(), stdout);
       state.is_begun = true;
     }
     std::fwrite(state.text.data() + state.printed, 1, state.text.size() - state.printed, stdout);
@@ -103,7 +106,7 @@ class TextPrinter {
     const session::Generation::Text& text = texts_[turn_];
     config::Json json = config::Json::object();
     json.set("prompt", text.prompt);
-    json.set("text", text.prompt + state.text);
+    json.set("text", is_chat_ ? state.text : text.prompt + state.text);
     json.set("new_tokens", text.new_tokens);
     json.set("end", session::name_of(text.end));
     std::fputs(json.dump().c_str(), stdout);
@@ -111,17 +114,23 @@ class TextPrinter {
 
   const std::vector<session::Generation::Text>& texts_;
   const bool as_json_;
+  const bool is_chat_;  // answers are shown alone
   std::vector<State> states_;
   size_t turn_ = 0;
 };
 
 }  // namespace
 
-int run_generate(const config::Options& options) {
+int run_generate(const config::Options& given) {
+  config::Options options = given;
+  if (options.prompts.empty() && options.prompts_file.empty() && has_piped_input()) {
+    options.prompts = {read_standard_input(kPromptBytesMax)};
+    if (options.prompts.front().ends_with('\n')) options.prompts.front().pop_back();
+  }
   train::WorkLine line(isatty(STDERR_FILENO) == 1);
   on_stop_signals(on_stop_generating);
   session::Generation generation(options, shown_on(line));
-  TextPrinter printer(generation.texts(), options.json);
+  TextPrinter printer(generation.texts(), options);
   generation.run(
       {.on_piece = [&](size_t text, const std::string& piece) { printer.add(text, piece); },
        .on_end = [&](size_t text) { printer.end(text); },

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bindings/cli/commands.h"
+#include "bindings/cli/standard_input.h"
 #include "engine/base/error.h"
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
@@ -109,19 +108,6 @@ void check_size(const std::string& where, int64_t bytes, int64_t most) {
                                      format_bytes(bytes), format_bytes(most)));
 }
 
-std::string read_standard_input() {
-  std::string text;
-  std::vector<char> block(1 << 16);
-  while (true) {
-    const ssize_t got = read(STDIN_FILENO, block.data(), block.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw system_error(ErrorCode::kIo, "read standard input", errno);
-    if (got == 0) return text;
-    text.append(block.data(), static_cast<size_t>(got));
-    check_size("standard input", static_cast<int64_t>(text.size()), kTextBytesMax);
-  }
-}
-
 // The text of a line of a .jsonl file: {"text": "..."}, or the string itself.
 std::string text_of_line(std::string_view line, const std::string& path, int64_t number) {
   const Json json = config::parse_json_at(number, line, path, {.bytes = kLineBytesMax});
@@ -160,7 +146,7 @@ int run_tokenize(const config::Options& options) {
   if (options.is_given("text"))
     printer.print(options.text);
   else if (options.data.empty() || options.data.front() == "-")
-    printer.print(read_standard_input());
+    printer.print(read_standard_input(kTextBytesMax));
   else
     for (const std::string& path : options.data) print_data(path, printer);
   printer.finish();

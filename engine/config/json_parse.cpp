@@ -17,6 +17,7 @@
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/json_plain.h"
 #include "engine/config/json_stream.h"
 
 namespace strata::config {
@@ -252,6 +253,9 @@ Json parse_text(std::string_view text, const std::string& source, int64_t first_
                             "the limit of {} (is it the right file?)",
                             source, format_bytes(static_cast<int64_t>(text.size())),
                             format_bytes(limits.bytes)));
+  }
+  if (streams.empty()) {
+    if (std::optional<Json> plain = read_plain_json(text, limits)) return std::move(*plain);
   }
   const char* read_to = text.data();
   Builder builder(text, source, first_line, limits, advice, streams, &read_to);

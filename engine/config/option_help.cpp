@@ -42,7 +42,7 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"export", "--resume RUN --out DIR", "Write a checkpoint as a Hugging Face model directory.",
      "resume out model export-dtype"},
     {"generate", "--model DIR --prompt TEXT", "Continue a text.",
-     "model prompt prompts-file stop max-new-tokens temperature resume host-memory nvme seed"},
+     "model prompt prompts-file chat stop max-new-tokens temperature resume host-memory nvme"},
     {"tokenize", "--model DIR [--text TEXT | --data PATH]",
      "Print the token ids of a text: --text, a file, or standard input.",
      "model text data special pieces decode count"},

@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
+#include "engine/config/list_text.h"
 #include "engine/config/option_sources.h"
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
@@ -50,7 +51,7 @@ std::vector<std::string> option_texts(const Json& value, const OptionRow* row = 
   std::vector<std::string> texts;
   for (const Json& item : value.items())
     texts.push_back(item.is_string() ? item.string() : item.dump());
-  return texts;
+  return as_array(row, std::move(texts));
 }
 
 Json groups_json(const std::vector<ParameterGroupOptions>& groups) {

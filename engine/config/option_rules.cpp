@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "engine/base/date.h"
 #include "engine/base/error.h"
 #include "engine/base/plural.h"
 #include "engine/config/option_table.h"
@@ -66,6 +67,9 @@ constexpr DetailOf kDetails[] = {
     {Command::kLaunch, "ssh", "hosts"},
     {Command::kTrain, "trace-from", "trace-steps"},
     {Command::kTrain, "sample-tokens", "sample-prompts"},
+    {Command::kGenerate, "system", "chat"},
+    {Command::kGenerate, "chat-template", "chat"},
+    {Command::kGenerate, "chat-date", "chat"},
 };
 
 void check_schedule(const Options& options, std::vector<std::string>& problems) {
@@ -73,6 +77,13 @@ void check_schedule(const Options& options, std::vector<std::string>& problems) 
     problems.push_back(fmt::format("--warmup-steps {} is more than --steps {} (lower it)",
                                    options.warmup_steps, options.steps));
   }
+}
+
+void check_chat(const Options& options, std::vector<std::string>& problems) {
+  if (options.chat_date.empty() || parse_date(options.chat_date)) return;
+  problems.push_back(
+      fmt::format("--chat-date \"{}\" is not a date (give year, month and day, such as 2024-07-26)",
+                  options.chat_date));
 }
 
 void check_memory(Command command, const Options& options, std::vector<std::string>& problems) {
@@ -291,6 +302,7 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
     }
   }
   check_schedule(options, problems);
+  check_chat(options, problems);
   check_memory(command, options, problems);
   check_ranks(options, problems);
   if (command == Command::kLaunch) check_restarts(options, problems);

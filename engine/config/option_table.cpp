@@ -112,10 +112,13 @@ constexpr OptionRow kTable[] = {
      kTrainOn},
     {"train-on-end", kOnOff, &O::train_on_end, kStep | kEval, kFiles, "", "", kAny, "",
      "Learn the tokenizer's end token too, after which a model stops."},
-    {"chat-template", kString, &O::chat_template, kStep | kEval, kFiles, "NAME", "", kAny,
+    {"chat-template", kString, &O::chat_template, kRuns, kFiles, "NAME", "", kAny,
      "the model's own",
-     "The template that renders messages of --data: a name of the model's, chatml, or the path of "
-     "a .jinja file."},
+     "The template that renders messages: a name of the model's, chatml, or the path of a .jinja "
+     "file."},
+    {"chat-date", kString, &O::chat_date, kRuns, kFiles, "YYYY-MM-DD", "", kAny, "2024-07-26",
+     "The date of today for chat templates that write it, so that each start of a run writes the "
+     "same."},
     {"data-cache", kString, &O::data_cache, kStep | kEval, kFiles, "DIR", "", kAny,
      "~/.cache/strata/data",
      "Where tokens of texts above 8 MiB are kept, so that they are not held in memory and not made "
@@ -342,6 +345,10 @@ constexpr OptionRow kTable[] = {
     {"prompts-file", kString, &O::prompts_file, kGenerate, kText, "FILE", "", kAny, "none",
      "Texts to continue, instead of --prompt: one a line; in a .jsonl file, the prompt of each "
      "line's object."},
+    {"chat", kSwitch, &O::chat, kGenerate, kText, "", "", kAny, "",
+     "Answer each text as a user's message, by the model's chat template."},
+    {"system", kString, &O::system, kGenerate, kText, "TEXT", "", kAny, "none",
+     "The system message before those of --chat."},
     {"stop", kTexts, &O::stop, kGenerate, kText, "TEXT", "", kAny, "none",
      "End a text where the model writes this, which is left out; give it several times for "
      "several."},

@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/config/list_text.h"
 #include "engine/config/nearest_name.h"
 
 namespace strata::config {
@@ -67,19 +68,6 @@ const char* whole_problem(std::string_view text) {
 std::optional<int64_t> parse_rate(std::string_view text) {
   if (text.size() > 2 && text.substr(text.size() - 2) == "/s") text.remove_suffix(2);
   return parse_bytes(text);
-}
-
-// Splits a list that is given as one text at its commas; the parts of an array stay whole.
-std::vector<std::string> split(const std::vector<std::string>& values) {
-  if (values.size() != 1) return values;
-  std::vector<std::string> parts;
-  std::string_view rest = values[0];
-  while (true) {
-    const size_t comma = rest.find(',');
-    parts.emplace_back(rest.substr(0, comma));
-    if (comma == std::string_view::npos) return parts;
-    rest.remove_prefix(comma + 1);
-  }
 }
 
 template <typename Texts>
@@ -296,16 +284,16 @@ std::string range_text(const OptionRow& row) {
 std::string assign(const OptionRow& row, const std::vector<std::string>& values, Options& options) {
   switch (row.type) {
     case OptionType::kPair:
-      return assign_pair(row, split(values), options);
+      return assign_pair(row, split_list(values), options);
     case OptionType::kRates:
-      return assign_rates(row, split(values), options);
+      return assign_rates(row, split_list(values), options);
     case OptionType::kList:
-      return assign_list(row, split(values), options);
+      return assign_list(row, split_list(values), options);
     case OptionType::kTexts:
       return assign_texts(row, values, options);
     case OptionType::kInts:
     case OptionType::kSizes:
-      return assign_numbers(row, split(values), options);
+      return assign_numbers(row, split_list(values), options);
     default:
       if (values.size() != 1) return "takes one value, not a list";
       return assign_one(row, values[0], options);

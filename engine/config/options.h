@@ -80,6 +80,7 @@ struct Options {
   TrainOn train_on = TrainOn::kAnswers;
   bool train_on_end = true;
   std::string chat_template;  // empty: the model's own
+  std::string chat_date;      // "2024-07-26"
   std::string data_cache;     // empty: below the user's cache; "off": none
   std::string out;
   std::string config;
@@ -183,6 +184,8 @@ struct Options {
   // generate
   std::vector<std::string> prompts;  // none: one that is empty
   std::string prompts_file;
+  bool chat = false;
+  std::string system;
   std::vector<std::string> stop;
   int64_t max_new_tokens = 64;
   double temperature = 0.8;  // 0: the most likely token

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/error.h"
+#include "engine/config/list_text.h"
 
 namespace strata::config {
 namespace {
@@ -104,6 +105,7 @@ void read_table(std::string_view name, const toml::table& table, const std::stri
     } else {
       if (array != nullptr) {
         for (const toml::node& part : *array) entry.values.push_back(scalar_text(name, part));
+        entry.values = as_array(find_option(entry.key), std::move(entry.values));
       } else {
         entry.values.push_back(scalar_text(name, node));
       }

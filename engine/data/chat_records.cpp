@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "engine/base/date.h"
 #include "engine/base/error.h"
 #include "engine/template/masked_chat.h"
 #include "engine/text/text_files.h"
@@ -21,9 +22,8 @@ using templates::ByteRange;
 using templates::MaskedChat;
 
 constexpr int64_t kTemplateBytesMax = 1 << 20;
-constexpr const char* kHowToChoose =
-    "choose one with --chat-template: chatml, or the path of a .jinja file; or give records of "
-    "\"prompt\" and \"completion\"";
+constexpr const char* kForRecords = "give records of \"prompt\" and \"completion\"";
+constexpr const char* kForPrompts = "leave out --chat";
 constexpr const char* kChatMl =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
     "{% if message['role'] == 'assistant' %}"
@@ -80,10 +80,19 @@ bool remove_skipped(const templates::ChatTemplate& chat_template, const template
   return true;
 }
 
+templates::TemplateDate date_of(const std::string& text) {
+  const auto date = parse_date(text);
+  if (!date) return {};
+  return {.year = static_cast<int>(date->year()),
+          .month = static_cast<int>(static_cast<unsigned>(date->month())),
+          .day = static_cast<int>(static_cast<unsigned>(date->day()))};
+}
+
 }  // namespace
 
-ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen)
-    : config_(config), chosen_(std::move(chosen)) {}
+ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen,
+                         const std::string& date)
+    : config_(config), chosen_(std::move(chosen)), date_(date_of(date)) {}
 
 std::optional<text::NamedTemplate> ChatRecords::find(bool has_tools) const {
   const auto named = [&](std::string_view name) -> std::optional<text::NamedTemplate> {
@@ -104,7 +113,9 @@ std::optional<text::NamedTemplate> ChatRecords::find(bool has_tools) const {
   return for_tools ? for_tools : named("default");
 }
 
-const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const std::string& where) {
+// `instead`: what does without a template.
+const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const std::string& where,
+                                                         const char* instead) {
   const std::string key = has_tools ? "tools" : "";
   for (const Parsed& one : parsed_) {
     if (one.name == key) return one.chat_template;
@@ -120,9 +131,11 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
             ? "the model has no chat template"
             : fmt::format("the model has no chat template {}, only {}",
                           chosen_.empty() ? "default" : chosen_, fmt::join(names, ", "));
-    throw bad_chat(where, fmt::format("{} ({})", known, kHowToChoose));
+    throw bad_chat(where, fmt::format("{} (choose one with --chat-template: chatml, or the path of "
+                                      "a .jinja file; or {})",
+                                      known, instead));
   }
-  templates::TemplateSettings settings;
+  templates::TemplateSettings settings = {.date = date_};
   for (const auto& [name, token] : config_.special_tokens)
     settings.variables.set(name, Json(token));
   parsed_.push_back(
@@ -137,7 +150,8 @@ std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
                                 .tools = given(record.tools),
                                 .documents = given(record.documents),
                                 .variables = given(record.variables)};
-  const templates::ChatTemplate& chat_template = template_for(chat.tools != nullptr, where);
+  const templates::ChatTemplate& chat_template =
+      template_for(chat.tools != nullptr, where, kForRecords);
   const std::vector<size_t> turns = templates::assistant_turns(chat);
   const auto is_prompt = [&](size_t turn) { return turn < record.prompt_count; };
   const bool has_prompt = std::any_of(turns.begin(), turns.end(), is_prompt);
@@ -169,6 +183,36 @@ std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
     return texts;
   } catch (const Error& error) {
     throw bad_chat(where, error.what());
+  }
+}
+
+std::string ChatRecords::render_prompt(const Json& messages, const std::string& where) {
+  const templates::ChatTemplate& chat_template = template_for(false, where, kForPrompts);
+  try {
+    return chat_template.render({.messages = &messages, .add_generation_prompt = true}).text;
+  } catch (const Error& error) {
+    throw bad_chat(where, error.what());
+  }
+}
+
+std::string ChatRecords::answer_end(const Json& messages, const std::string& where) {
+  constexpr std::string_view kAnswer = "answer";
+  const templates::ChatTemplate& chat_template = template_for(false, where, kForPrompts);
+  Json answer = Json::object();
+  answer.set("role", "assistant");
+  answer.set("content", kAnswer);
+  Json all = messages;
+  all.push_back(std::move(answer));
+  try {
+    const std::string text = chat_template.render({.messages = &all}).text;
+    const size_t at = text.rfind(kAnswer);
+    if (at == std::string::npos) return "";
+    const size_t begin = text.find_first_not_of(" \t\r\n", at + kAnswer.size());
+    const size_t end = text.find('>', at);
+    const bool is_marker = begin < end && end != std::string::npos && text[begin] == '<';
+    return is_marker ? text.substr(begin, end + 1 - begin) : "";
+  } catch (const Error&) {
+    return "";
   }
 }
 

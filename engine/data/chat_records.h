@@ -16,20 +16,27 @@ struct TokenizerConfig;
 
 namespace strata::data {
 
-// Renders the chats of records with a template of the model.
+// Renders the chats of records, and of those who ask a model, with a template of the model.
 //
 // The template is that of the name `chosen`, the file `chosen` if it ends in .jinja, or plain
 // ChatML for "chatml". With an empty `chosen` it is "tool_use" for chats with tools, if the model
-// has it, and else "default". The date that templates see is 26 July 2024, so that data is the same
-// on every day. Failure: Error that names the template or the record.
+// has it, and else "default". The date that templates see is `date`, or where it is empty 26 July
+// 2024, so that data is the same on every day. Failure: Error that names the template or the
+// record.
 class ChatRecords {
  public:
-  ChatRecords(const text::TokenizerConfig& config, std::string chosen);
+  // `date`: as parse_date() reads it.
+  ChatRecords(const text::TokenizerConfig& config, std::string chosen, const std::string& date);
 
   // The texts that a record becomes: one, or one for each answer of the assistant where the
   // template changes earlier messages as a chat goes on (it strips their reasoning, say). `where`
   // names the record.
   std::vector<std::vector<TextPart>> render(const ChatRecord& record, const std::string& where);
+  // The text up to where the assistant answers the last message.
+  std::string render_prompt(const config::Json& messages, const std::string& where);
+  // The marker that the template writes behind such an answer, such as "<|im_end|>"; empty where it
+  // writes none or refuses the chat.
+  std::string answer_end(const config::Json& messages, const std::string& where);
 
  private:
   struct Parsed {
@@ -37,11 +44,13 @@ class ChatRecords {
     templates::ChatTemplate chat_template;
   };
 
-  const templates::ChatTemplate& template_for(bool has_tools, const std::string& where);
+  const templates::ChatTemplate& template_for(bool has_tools, const std::string& where,
+                                              const char* instead);
   std::optional<text::NamedTemplate> find(bool has_tools) const;
 
   const text::TokenizerConfig& config_;
   const std::string chosen_;
+  const templates::TemplateDate date_;
   std::vector<Parsed> parsed_;
 };
 

@@ -157,6 +157,7 @@ class Dataset::Opener {
               .length = options.length,
               .room_bytes = options.room_bytes,
               .chat_template = options.chat_template,
+              .chat_date = options.chat_date,
               .samples = options.samples,
               .rules = {RecordColumns::parse(options.columns), options.train_on},
               .learns_end = options.train_on_end,

@@ -27,6 +27,7 @@ struct DataOptions {
   int64_t room_bytes = 0;
   // The name of a chat template of the model, "chatml", or a .jinja file; empty: the model's own.
   std::string chat_template = {};
+  std::string chat_date = {};  // that templates see: "2024-07-26"; empty: this one
   // All of the held-out data, instead of a part of the data; as the items of --data.
   std::vector<std::string> held_out_data = {};
   std::vector<std::string> columns = {};  // RecordColumns

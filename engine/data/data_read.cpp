@@ -99,6 +99,7 @@ config::Json key_of(const std::vector<std::string>& files, const ReadOptions& op
   key.set("chat_template", options.chat_template);
   if (options.chat_template.ends_with(".jinja"))
     key.set("template", key_of_files({options.chat_template}));
+  if (!options.chat_date.empty()) key.set("chat_date", options.chat_date);
   return key;
 }
 

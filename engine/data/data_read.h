@@ -43,6 +43,7 @@ struct ReadOptions {
   int64_t length = 0;              // T; records in this many last tokens are remembered
   int64_t room_bytes = 0;          // limit of memory for the tokens and for reading; 0: no limit
   std::string chat_template = {};  // see ChatRecords
+  std::string chat_date = {};
   config::SampleLayout samples = config::SampleLayout::kStream;
   RecordRules rules = {};
   bool learns_end = true;

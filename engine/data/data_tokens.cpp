@@ -141,8 +141,11 @@ void TokenSequence::mark_masked(int64_t first, int64_t count) {
     // Words before the first of these tokens have all their bits.
     masks_.settle(std::min(masks_.count(), settled_ / 64));
   }
-  for (int64_t k = first; k < first + count; ++k) {
-    *static_cast<uint64_t*>(masks_.at(k / 64)) |= uint64_t{1} << (k % 64);
+  const int64_t end = first + count;
+  for (int64_t k = first; k < end;) {
+    const int64_t bits = std::min(64 - k % 64, end - k);
+    *static_cast<uint64_t*>(masks_.at(k / 64)) |= ~uint64_t{0} >> (64 - bits) << (k % 64);
+    k += bits;
   }
   masked_count_ += count;
 }
@@ -222,6 +225,9 @@ void TokenSequence::read(int64_t first, int64_t count, int32_t* ids) const {
 }
 
 void TokenSequence::check(const int32_t* ids, int64_t first, int64_t count) const {
+  uint32_t largest = 0;
+  for (int64_t k = 0; k < count; ++k) largest = std::max(largest, static_cast<uint32_t>(ids[k]));
+  if (largest < vocabulary_) return;
   for (int64_t k = 0; k < count; ++k) {
     if (ids[k] >= 0 && ids[k] < vocabulary_) continue;
     throw Error(

@@ -14,7 +14,7 @@ RecordTokenizer::RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOpt
                                  bool has_own_cache)
     : tokenizer_(tokenizer),
       options_(options),
-      chats_(tokenizer.config(), options.chat_template),
+      chats_(tokenizer.config(), options.chat_template, options.chat_date),
       cache_(has_own_cache ? std::make_unique<text::TokenizerCache>() : nullptr) {}
 
 void RecordTokenizer::record(std::string_view item, const std::string& path, int64_t line,

@@ -29,7 +29,7 @@ class TokenSink {
 };
 
 // Makes tokens of records and texts. A pure function of what it is given. Memory: a word cache of
-// at most 16 MiB, if it has its own, and templates of chats. Threads: one, several of these may
+// at most 8 MiB, if it has its own, and templates of chats. Threads: one, several of these may
 // share a tokenizer. Failure: Error that names the file and line.
 class RecordTokenizer {
  public:

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/plural.h"
+#include "engine/data/chat_records.h"
 #include "engine/session/generation_config.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/prompts.h"
@@ -69,9 +70,10 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
   for (const Text& text : texts_) {
     train::GrowingText& growing = growing_.emplace_back();
     growing.sequence = std::ssize(growing_) - 1;
-    growing.ids = prompt_ids(text.prompt, *tokenizer_, options);
-    writers_.emplace_back(*tokenizer_, options.stop);
+    if (!options.chat) growing.ids = prompt_ids(text.prompt, *tokenizer_, options);
   }
+  if (options.chat) render_chats();
+  for (size_t i = 0; i < texts_.size(); ++i) writers_.emplace_back(*tokenizer_, options.stop);
   set_positions();
   if (!options.is_given("micro-batch")) options.micro_batch = kTextsAtATime;
   options.micro_batch = std::min<int64_t>(options.micro_batch, std::ssize(texts_));
@@ -89,11 +91,43 @@ void Generation::read_generation_config() {
 }
 
 void Generation::read_prompts() {
+  constexpr const char* kOption = "prompts-file";
   std::vector<std::string> prompts = options_.prompts;
+  std::vector<AskedChat> chats;
   const std::string& file = options_.prompts_file;
-  if (!file.empty()) prompts = session::read_prompts("prompts-file", file);
-  if (prompts.empty()) prompts.emplace_back();
+  if (!file.empty() && options_.chat) {
+    chats = read_chats(kOption, file, options_);
+  } else if (!file.empty()) {
+    prompts = session::read_prompts(kOption, file);
+  }
+  if (prompts.empty() && chats.empty()) prompts.emplace_back();
+  if (options_.chat) {
+    for (const std::string& prompt : prompts) chats.push_back(chat_of(prompt, options_));
+    prompts.clear();
+  }
   for (std::string& prompt : prompts) texts_.push_back({std::move(prompt)});
+  for (AskedChat& chat : chats) {
+    texts_.push_back({std::move(chat.prompt)});
+    chats_.push_back(std::move(chat.messages));
+  }
+}
+
+// An answer ends where the template would end it: at a token of its own, or at a text.
+void Generation::render_chats() {
+  constexpr const char* kWhere = "--chat";
+  data::ChatRecords chats(tokenizer_->config(), options_.chat_template, options_.chat_date);
+  const auto ids_of = [&](const std::string& text) {
+    return tokenizer_->encode(text, {.add_special = false});
+  };
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    growing_[i].ids = ids_of(chats.render_prompt(chats_[i], kWhere));
+  }
+  const std::string end = chats.answer_end(chats_.front(), kWhere);
+  if (end.empty()) return;
+  const std::vector<int32_t> ids = ids_of(end);
+  if (ids.size() != 1) return options_.stop.push_back(end);
+  const auto at = std::ranges::lower_bound(end_ids_, ids.front());
+  if (at == end_ids_.end() || *at != ids.front()) end_ids_.insert(at, ids.front());
 }
 
 // A text has its prompt and all new tokens but the last, which no pass reads.

@@ -21,11 +21,11 @@ namespace strata::session {
 enum class TextEnd : uint8_t { kEnd, kLength, kStop, kPositions, kInterrupted };
 const char* name_of(TextEnd end);
 
-// Continues the texts of --prompt or --prompts-file, several at a time (--micro-batch), with a
-// cache of keys and values whose memory is planned. What the model's generation_config.json says
-// replaces defaults of options. A text has the same tokens whatever other texts
-// there are, and wherever weights lie. Threads: one. Failure: Error, for all mistakes in the
-// options at once; a prompt that is longer than the model's positions is one.
+// Continues the texts of --prompt or --prompts-file, or with --chat answers them, several at a time
+// (--micro-batch), with a cache of keys and values whose memory is planned. What the model's
+// generation_config.json says replaces defaults of options. A text has the same tokens whatever
+// other texts there are, and wherever weights lie. Threads: one. Failure: Error, for all mistakes
+// in the options at once; a prompt that is longer than the model's positions is one.
 class Generation {
  public:
   struct Text {
@@ -34,7 +34,8 @@ class Generation {
     TextEnd end = TextEnd::kInterrupted;
   };
   struct Events {
-    // A piece of whole characters that follows a text's prompt and earlier pieces.
+    // A piece of whole characters that follows a text's prompt, or with --chat belongs to its
+    // answer, and earlier pieces.
     std::function<void(size_t text, const std::string& piece)> on_piece;
     std::function<void(size_t text)> on_end;  // of a text, in any order
     const std::atomic<bool>* stop = nullptr;  // set by a signal: ends all texts soon
@@ -52,6 +53,7 @@ class Generation {
 
   void read_generation_config();
   void read_prompts();
+  void render_chats();
   void set_positions();
   void run_phase(int64_t positions, const Events& events);
 
@@ -59,7 +61,8 @@ class Generation {
   train::WorkProgress progress_;  // of the first weights; later there is text before
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  std::vector<int32_t> end_ids_;  // ascending
+  std::vector<int32_t> end_ids_;     // ascending
+  std::vector<config::Json> chats_;  // the messages of each text, with --chat
   std::vector<Text> texts_;
   std::vector<train::GrowingText> growing_;
   std::vector<Writer> writers_;

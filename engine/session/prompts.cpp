@@ -12,24 +12,14 @@
 namespace strata::session {
 namespace {
 
-std::string prompt_of(const char* option, const std::string& line, const std::string& path,
-                      int64_t number) {
-  const config::Json object = config::parse_json_at(number, line, path);
-  const config::Json* prompt = object.is_object() ? object.find("prompt") : nullptr;
-  if (prompt != nullptr && prompt->is_string()) return prompt->string();
-  throw Error(
-      ErrorCode::kConfig,
-      fmt::format("{}: {}:{}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
-                  option, path, number));
-}
+using config::Json;
 
-}  // namespace
-
-std::vector<std::string> read_prompts(const char* option, const std::string& path) {
+// Calls `use` with each line that is not empty, and its number.
+template <class Use>
+void each_line(const char* option, const std::string& path, const Use& use) {
   std::ifstream file(path);
-  const bool has_objects = path.ends_with(".jsonl");
-  std::vector<std::string> prompts;
   std::string line;
+  int64_t count = 0;
   for (int64_t number = 1; std::getline(file, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
@@ -38,17 +28,81 @@ std::vector<std::string> read_prompts(const char* option, const std::string& pat
           ErrorCode::kConfig,
           fmt::format("{}: {}:{}: not UTF-8 (convert the file to UTF-8)", option, path, number));
     }
-    prompts.push_back(has_objects ? prompt_of(option, line, path, number) : line);
+    ++count;
+    use(line, number);
   }
   if (!file.eof()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("{}: {}: cannot be read (check the path)", option, path));
   }
-  if (prompts.empty()) {
+  if (count == 0) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("{}: {}: has no prompts (write one in each line)", option, path));
   }
+}
+
+std::string prompt_of(const char* option, const Json& object, const std::string& path,
+                      int64_t number) {
+  const Json* prompt = object.is_object() ? object.find("prompt") : nullptr;
+  if (prompt != nullptr && prompt->is_string()) return prompt->string();
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("{}: {}:{}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
+                  option, path, number));
+}
+
+Json message(const char* role, const std::string& content) {
+  Json one = Json::object();
+  one.set("role", role);
+  one.set("content", content);
+  return one;
+}
+
+// Messages with that of --system before them.
+AskedChat asked(const Json& messages, const config::Options& options) {
+  AskedChat chat;
+  chat.messages = Json::array();
+  if (!options.system.empty()) chat.messages.push_back(message("system", options.system));
+  for (const Json& one : messages.items()) chat.messages.push_back(one);
+  const Json* last = messages.items().empty() ? nullptr : messages.items().back().find("content");
+  if (last != nullptr && last->is_string()) chat.prompt = last->string();
+  return chat;
+}
+
+}  // namespace
+
+std::vector<std::string> read_prompts(const char* option, const std::string& path) {
+  const bool has_objects = path.ends_with(".jsonl");
+  std::vector<std::string> prompts;
+  each_line(option, path, [&](const std::string& line, int64_t number) {
+    prompts.push_back(
+        has_objects ? prompt_of(option, config::parse_json_at(number, line, path), path, number)
+                    : line);
+  });
   return prompts;
+}
+
+std::vector<AskedChat> read_chats(const char* option, const std::string& path,
+                                  const config::Options& options) {
+  const bool has_objects = path.ends_with(".jsonl");
+  std::vector<AskedChat> chats;
+  each_line(option, path, [&](const std::string& line, int64_t number) {
+    const Json object = has_objects ? config::parse_json_at(number, line, path) : Json();
+    const Json* messages = object.is_object() ? object.find("messages") : nullptr;
+    if (messages != nullptr && messages->is_array()) {
+      chats.push_back(asked(*messages, options));
+    } else {
+      chats.push_back(
+          chat_of(has_objects ? prompt_of(option, object, path, number) : line, options));
+    }
+  });
+  return chats;
+}
+
+AskedChat chat_of(const std::string& text, const config::Options& options) {
+  Json messages = Json::array();
+  messages.push_back(message("user", text));
+  return asked(messages, options);
 }
 
 std::vector<int32_t> prompt_ids(const std::string& prompt, const text::Tokenizer& tokenizer,

@@ -48,6 +48,7 @@ data::DataOptions data_options(const config::Options& options,
   data.vocabulary = architecture.vocabulary;
   data.keeps_tail = use.keeps_tail;
   data.chat_template = options.chat_template;
+  data.chat_date = options.chat_date;
   data.columns = options.columns;
   STRATA_CHECK(options.samples != config::SampleLayout::kAuto);
   data.samples = options.samples;

@@ -292,9 +292,53 @@ Value run_select(const Call& call) {
   return iterator(call, selected);
 }
 
+// Lists of `linecount` items each; the last one is filled up, if there is what to fill it with.
+Value run_batch(const Call& call) {
+  const int64_t wanted = call.renderer.integer_of(call.given[0], "the size of a batch");
+  std::vector<Value> batches;
+  std::vector<Value> batch;
+  const Items items = call.renderer.items_of(call.self);
+  for (size_t k = 0; k < items.size; ++k) {
+    if (std::ssize(batch) == wanted) {
+      batches.push_back(call.renderer.list(batch));
+      batch.clear();
+    }
+    batch.push_back(items.items[k]);
+  }
+  if (batch.empty()) return iterator(call, batches);
+  const bool fills = call.has(1) && !call.given[1].is_none();
+  while (fills && std::ssize(batch) < wanted) {
+    call.renderer.heap().charge(sizeof(Value));
+    batch.push_back(call.given[1]);
+  }
+  batches.push_back(call.renderer.list(batch));
+  return iterator(call, batches);
+}
+
+// As many lists as asked for; the first ones have an item more where it does not divide.
+Value run_slice(const Call& call) {
+  const int64_t count = call.renderer.integer_of(call.given[0], "the number of slices");
+  if (count == 0) Renderer::fail("it cannot make 0 slices");
+  const Items items = call.renderer.items_of(call.self);
+  const auto size = static_cast<int64_t>(items.size);
+  const bool fills = call.has(1) && !call.given[1].is_none();
+  std::vector<Value> slices;
+  const Value* at = items.items;
+  for (int64_t k = 0; k < count; ++k) {
+    const bool has_more = k < size % count;
+    const Value* end = at + size / count + (has_more ? 1 : 0);
+    std::vector<Value> slice(at, end);
+    if (fills && !has_more) slice.push_back(call.given[1]);
+    slices.push_back(call.renderer.list(slice));
+    call.renderer.charge(1);
+    at = end;
+  }
+  return iterator(call, slices);
+}
+
 constexpr Native kSequenceFilters[] = {
     {"attr", "", nullptr},
-    {"batch", "", nullptr},
+    {"batch", "linecount fill_with?", run_batch},
     {"center", "", nullptr},
     {"count", "", run_length},
     {"d", "default_value? boolean?", run_default},
@@ -319,11 +363,10 @@ constexpr Native kSequenceFilters[] = {
     {"reverse", "", run_reverse},
     {"select", "*", run_select<true, false>},
     {"selectattr", "*", run_select<true, true>},
-    {"slice", "", nullptr},
+    {"slice", "slices fill_with?", run_slice},
     {"sort", "reverse? case_sensitive? attribute?", run_sort},
     {"striptags", "", nullptr},
     {"sum", "attribute? start?", run_sum},
-    {"truncate", "", nullptr},
     {"unique", "case_sensitive? attribute?", run_unique},
     {"urlencode", "", nullptr},
     {"urlize", "", nullptr},

@@ -231,6 +231,28 @@ Value run_format(const Call& call) {
       call.renderer.heap().sequence(SequenceKind::kTuple, call.all.positional));
 }
 
+// The start of a text with `end` behind it; a text that is only a little longer stays whole.
+Value run_truncate(const Call& call) {
+  const auto number = [&](size_t k, int64_t otherwise) {
+    const bool is_given = call.has(k) && !call.given[k].is_none();
+    return is_given ? call.renderer.integer_of(call.given[k], "a length of truncate") : otherwise;
+  };
+  const int64_t length = call.has(0) && call.given[0].is_none() ? -1 : number(0, 255);
+  const int64_t leeway = number(3, 5);
+  const Value end = call.has(2) ? call.given[2] : Value::of(std::string_view("..."));
+  if (call.self.is_undefined()) return call.self;
+  if (!call.self.is_string() || !end.is_string()) Renderer::fail("truncate needs strings");
+  const std::string_view text = call.self.string();
+  const int64_t kept = length - length_of(end.string());
+  if (kept < 0 || leeway < 0) Renderer::fail("truncate has no room for its end");
+  const int64_t all = length_of(text);
+  if (all <= length || all - length <= leeway) return call.self;
+  std::string_view start = text.substr(0, offset_of(text, kept));
+  const bool cuts_words = call.has(1) && is_true(call.given[1]);
+  if (!cuts_words) start = start.substr(0, start.rfind(' '));
+  return call.renderer.string(std::string(start) + std::string(end.string()));
+}
+
 constexpr Native kTextFilters[] = {
     {"abs", "", run_abs},
     {"capitalize", "", run_case<text::capitalize>},
@@ -248,6 +270,7 @@ constexpr Native kTextFilters[] = {
     {"title", "", run_title},
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", run_tojson},
     {"trim", "chars?", run_trim},
+    {"truncate", "length? killwords? end? leeway?", run_truncate},
     {"upper", "", run_case<text::to_upper_full>},
 };
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/text/ascii_automaton.h"
 #include "engine/text/text_unicode.h"
 
 namespace strata::text {
@@ -152,9 +153,11 @@ class Translator {
   std::string out_;
 };
 
-struct FreeContext {
+struct FreePattern {
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
 };
+using Code = std::unique_ptr<pcre2_code, FreePattern>;
 
 // What a thread matches with, whatever the pattern; only the place of the whole match is kept.
 struct MatchMemory {
@@ -176,6 +179,49 @@ struct MatchMemory {
   }
 };
 
+// Compiles a translated pattern; `pattern` is what the file has.
+Code compile(std::string_view translated, uint32_t options, std::string_view pattern) {
+  const std::unique_ptr<pcre2_compile_context, FreePattern> context(
+      pcre2_compile_context_create(nullptr));
+  STRATA_CHECK(context != nullptr);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  Code code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options,
+                    &error, &offset, context.get()));
+  if (code != nullptr) return code;
+  PCRE2_UCHAR text[256];
+  pcre2_get_error_message(error, text, sizeof text);
+  throw bad_pattern(pattern, reinterpret_cast<const char*>(text));
+}
+
+const MatchMemory& match_memory() {
+  thread_local const MatchMemory memory;
+  return memory;
+}
+
+// As pcre2_match().
+int match_from(const pcre2_code* code, std::string_view text, size_t from) {
+  const MatchMemory& memory = match_memory();
+  return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                     PCRE2_NO_UTF_CHECK, memory.data, memory.context);
+}
+
+// Which ASCII characters an atom of a translated pattern matches, as PCRE2 itself says.
+AsciiAutomaton::Characters characters_of(std::string_view atom, bool ignores_case) {
+  const uint32_t options =
+      PCRE2_ANCHORED | PCRE2_ENDANCHORED | (ignores_case ? PCRE2_CASELESS : 0u);
+  const Code code = compile(atom, options, atom);
+  AsciiAutomaton::Characters characters;
+  for (size_t k = 0; k < characters.size(); ++k) {
+    const char character = static_cast<char>(k);
+    characters[k] = match_from(code.get(), {&character, 1}, 0) >= 0;
+  }
+  return characters;
+}
+
 }  // namespace
 
 std::string translate_regex(std::string_view pattern) {
@@ -183,12 +229,8 @@ std::string translate_regex(std::string_view pattern) {
 }
 
 struct TextPattern::Compiled {
-  pcre2_code* code = nullptr;
-
-  Compiled() = default;
-  Compiled(const Compiled&) = delete;
-  Compiled& operator=(const Compiled&) = delete;
-  ~Compiled() { pcre2_code_free(code); }
+  Code code;
+  std::optional<AsciiAutomaton> automaton;  // of patterns that have one
 };
 
 TextPattern::TextPattern(TextPattern&&) noexcept = default;
@@ -217,24 +259,12 @@ TextPattern TextPattern::regex(std::string_view pattern) {
     throw bad_pattern(pattern, "not UTF-8");
   }
   const std::string translated = translate_regex(pattern);
-  std::unique_ptr<pcre2_compile_context, FreeContext> compile(
-      pcre2_compile_context_create(nullptr));
-  STRATA_CHECK(compile != nullptr);
-  pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);
-  int error = 0;
-  PCRE2_SIZE offset = 0;
   TextPattern result;
   result.compiled_ = std::make_unique<Compiled>();
-  Compiled& made = *result.compiled_;
-  made.code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                            &error, &offset, compile.get());
-  if (made.code == nullptr) {
-    PCRE2_UCHAR text[256];
-    pcre2_get_error_message(error, text, sizeof text);
-    throw bad_pattern(pattern, reinterpret_cast<const char*>(text));
-  }
-  (void)pcre2_jit_compile(made.code, PCRE2_JIT_COMPLETE);  // where it fails, matching is slower
+  result.compiled_->code = compile(translated, 0, pattern);
+  result.compiled_->automaton = AsciiAutomaton::make(translated, characters_of);
+  // Where this fails, matching is slower.
+  (void)pcre2_jit_compile(result.compiled_->code.get(), PCRE2_JIT_COMPLETE);
   return result;
 }
 
@@ -251,9 +281,14 @@ bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) cons
     *match = {at, at + literal_.size()};
     return true;
   }
-  thread_local const MatchMemory memory;
-  const int found = pcre2_match(compiled_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                text.size(), from, PCRE2_NO_UTF_CHECK, memory.data, memory.context);
+  if (compiled_->automaton) {
+    const size_t end = compiled_->automaton->match_end(text, from);
+    if (end != std::string_view::npos) {
+      *match = {from, end};
+      return true;
+    }
+  }
+  const int found = match_from(compiled_->code.get(), text, from);
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
     PCRE2_UCHAR cause[256];
@@ -264,7 +299,7 @@ bool TextPattern::find(std::string_view text, size_t from, TextSpan* match) cons
                     "shorter documents: the pattern backtracks too much in it)",
                     text.size(), from, reinterpret_cast<const char*>(cause)));
   }
-  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory.data);
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match_memory().data);
   *match = {ends[0], ends[1]};
   return true;
 }

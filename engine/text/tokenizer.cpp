@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -42,8 +43,11 @@ size_t leading_space(std::string_view text) {
 // Turns pieces into ids, from the cache or by the model.
 class Tokenizer::Encoder final : public PieceSink {
  public:
-  Encoder(const Tokenizer& tokenizer, TokenizerCache& cache, const TakeIds& take)
-      : tokenizer_(tokenizer), cache_(cache), take_(take) {}
+  Encoder(const Tokenizer& tokenizer, TokenizerCache& cache, size_t text_bytes, const TakeIds& take)
+      : tokenizer_(tokenizer), cache_(cache), take_(take) {
+    constexpr size_t kTokenBytes = 3;  // of most texts, or more
+    ids_.reserve(std::min(text_bytes / kTokenBytes + 8, kIdsHeld));
+  }
 
   void piece(std::string_view text) override {
     while (text.size() > kCutBytes) {
@@ -54,25 +58,57 @@ class Tokenizer::Encoder final : public PieceSink {
     if (!text.empty()) word(text);
   }
 
-  void token(int32_t id) { ids_.push_back(id); }
-  void tokens(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+  void token(int32_t id) {
+    drain();
+    ids_.push_back(id);
+  }
+  void tokens(const std::vector<int32_t>& ids) {
+    drain();
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  }
 
   void finish() {
-    if (!ids_.empty()) take_(ids_);
-    ids_.clear();
+    drain();
+    hand_out();
   }
 
  private:
+  // Words wait while the processor fetches what the cache has of them.
   void word(std::string_view text) {
-    if (ids_.size() >= kIdsHeld) finish();
-    if (cache_.append(text, &ids_)) return;
+    if (ids_.size() >= kIdsHeld) hand_out();
+    if (text.size() > TokenizerCache::kWordBytesMax) {
+      drain();
+      return encode(text);
+    }
+    if (added_ - taken_ == waiting_.size()) take();
+    TokenizerCache::Word& word = waiting_[added_++ % waiting_.size()];
+    word = TokenizerCache::Word(text);
+    cache_.prefetch(word);
+  }
+
+  void drain() {
+    while (taken_ < added_) take();
+  }
+
+  void take() {
+    const TokenizerCache::Word& word = waiting_[taken_++ % waiting_.size()];
+    if (cache_.append(word, &ids_)) return;
     const size_t from = ids_.size();
+    encode(word.text());
+    cache_.insert(word, ids_.data() + from, ids_.size() - from);
+  }
+
+  void encode(std::string_view text) {
     if (tokenizer_.byte_level_) {
       tokenizer_.model_->encode(tokenizer_.alphabet_.spell(text), &ids_);
     } else {
       tokenizer_.model_->encode(text, &ids_);
     }
-    cache_.insert(text, ids_.data() + from, ids_.size() - from);
+  }
+
+  void hand_out() {
+    if (!ids_.empty()) take_(ids_);
+    ids_.clear();
   }
 
   static constexpr size_t kIdsHeld = 1 << 16;
@@ -80,6 +116,9 @@ class Tokenizer::Encoder final : public PieceSink {
   const Tokenizer& tokenizer_;
   TokenizerCache& cache_;
   const TakeIds& take_;
+  std::array<TokenizerCache::Word, 8> waiting_;
+  size_t added_ = 0;
+  size_t taken_ = 0;
   std::vector<int32_t> ids_;  // not handed out yet
 };
 
@@ -161,7 +200,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                             "the text to UTF-8)",
                             invalid, static_cast<unsigned char>(text[invalid])));
   }
-  Encoder encoder(*this, options.cache != nullptr ? *options.cache : *cache_, take);
+  Encoder encoder(*this, options.cache != nullptr ? *options.cache : *cache_, text.size(), take);
   if (options.add_special) encoder.tokens(prefix_ids_);
   split_added(
       *verbatim_trie_, text,

@@ -3,74 +3,64 @@
 
 #include <cstring>
 
+#include "engine/base/check.h"
+
 namespace strata::text {
-namespace {
 
-constexpr size_t kCachedBytesMax = 64;
-constexpr size_t kSlots = size_t{1} << 18;
-constexpr size_t kWordsMax = kSlots / 2;
-constexpr size_t kTextBytesMax = 4 << 20;
-constexpr size_t kIdsMax = 1 << 20;
-
-uint64_t hash_of_word(std::string_view word) {
-  uint64_t hash = 0x9E3779B97F4A7C15u ^ word.size();
-  const char* at = word.data();
-  size_t left = word.size();
-  while (left > 0) {
-    uint64_t block = 0;
-    const size_t bytes = left < 8 ? left : 8;
-    std::memcpy(&block, at, bytes);
-    hash = (hash ^ block) * 0xD6E8FEB86659FD93u;
-    hash ^= hash >> 32;
-    at += bytes;
-    left -= bytes;
+TokenizerCache::Word::Word(std::string_view text) : bytes_(static_cast<uint8_t>(text.size())) {
+  constexpr std::array<uint64_t, 5> kFactors = {0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u,
+                                                0xC2B2AE3D27D4EB4Fu, 0xA0761D6478BD642Fu,
+                                                0xE7037ED1A0B428DBu};
+  STRATA_CHECK(!text.empty() && text.size() <= kWordBytesMax);
+  std::memcpy(parts_.data(), text.data(), text.size());
+  hash_ = text.size();
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    const uint64_t product = (parts_[k] ^ kFactors[4 - k]) * kFactors[k];
+    hash_ += product ^ product >> 32;
   }
-  return hash == 0 ? 1 : hash;
+  hash_ *= kFactors[0];
+  hash_ ^= hash_ >> 29;
 }
 
-}  // namespace
-
-size_t TokenizerCache::find_slot(uint64_t hash, std::string_view word) const {
-  size_t slot = hash & (kSlots - 1);
-  while (entries_[slot].hash != 0) {
-    const Entry& entry = entries_[slot];
-    if (entry.hash == hash && entry.text_bytes == word.size() &&
-        std::memcmp(texts_.data() + entry.text_offset, word.data(), word.size()) == 0) {
-      break;
-    }
-    slot = (slot + 1) & (kSlots - 1);
+// Whole parts are compared, whatever the length is.
+bool TokenizerCache::is_of(const Entry& entry, const Word& word) {
+  if (entry.hash != static_cast<uint32_t>(word.hash_ >> 32) || entry.bytes != word.bytes_) {
+    return false;
   }
-  return slot;
+  static_assert(kWordBytesMax == 34);
+  uint64_t differing = 0;
+  for (size_t k = 0; k < 4; ++k) {
+    uint64_t part = 0;
+    std::memcpy(&part, entry.text.data() + 8 * k, sizeof part);
+    differing |= part ^ word.parts_[k];
+  }
+  uint16_t end = 0;
+  std::memcpy(&end, entry.text.data() + 32, sizeof end);
+  return (differing | (end ^ word.parts_[4])) == 0;
 }
 
-bool TokenizerCache::append(std::string_view word, std::vector<int32_t>* ids) {
-  if (word.size() > kCachedBytesMax || entries_.empty()) return false;
-  const Entry& entry = entries_[find_slot(hash_of_word(word), word)];
-  if (entry.hash == 0) return false;
-  const int32_t* first = ids_.data() + entry.ids_offset;
-  ids->insert(ids->end(), first, first + entry.id_count);
+bool TokenizerCache::append(const Word& word, std::vector<int32_t>* ids) const {
+  if (entries_.empty()) return false;
+  const Entry* entry = &entries_[place_of(word)];
+  if (!is_of(*entry, word) && !is_of(*++entry, word)) return false;
+  if (entry->id_count == 1) {
+    ids->push_back(entry->ids[0]);
+  } else {
+    ids->insert(ids->end(), entry->ids.begin(), entry->ids.begin() + entry->id_count);
+  }
   return true;
 }
 
-void TokenizerCache::insert(std::string_view word, const int32_t* ids, size_t count) {
-  if (word.size() > kCachedBytesMax) return;
-  const bool is_full = count_ == kWordsMax || texts_.size() + word.size() > kTextBytesMax ||
-                       ids_.size() + count > kIdsMax;
-  if (entries_.empty() || is_full) clear();
-  const uint64_t hash = hash_of_word(word);
-  Entry& entry = entries_[find_slot(hash, word)];
-  entry = {hash, static_cast<uint32_t>(texts_.size()), static_cast<uint32_t>(ids_.size()),
-           static_cast<uint16_t>(word.size()), static_cast<uint16_t>(count)};
-  texts_ += word;
-  ids_.insert(ids_.end(), ids, ids + count);
-  ++count_;
-}
-
-void TokenizerCache::clear() {
-  entries_.assign(kSlots, Entry{});
-  texts_.clear();
-  ids_.clear();
-  count_ = 0;
+void TokenizerCache::insert(const Word& word, const int32_t* ids, size_t count) {
+  if (count > kIds) return;
+  if (entries_.empty()) entries_.resize(2 * kPairs);
+  Entry* pair = &entries_[place_of(word)];
+  pair[1] = pair[0];
+  std::memcpy(pair[0].text.data(), word.parts_.data(), kWordBytesMax);
+  pair[0].bytes = word.bytes_;
+  pair[0].id_count = static_cast<uint8_t>(count);
+  pair[0].hash = static_cast<uint32_t>(word.hash_ >> 32);
+  for (size_t k = 0; k < count; ++k) pair[0].ids[k] = ids[k];
 }
 
 }  // namespace strata::text

@@ -30,7 +30,8 @@ constexpr config::JsonLimits kFileLimits = {.bytes = 256 << 20, .values = 16 << 
 constexpr int64_t kTemplateBytesMax = 1 << 20;
 constexpr int64_t kProtoBytesMax = 64 << 20;
 constexpr const char* kJsonName = "tokenizer.json";
-constexpr const char* kProtoName = "tokenizer.model";
+// In the order of preference; all others than the first are SentencePiece's.
+constexpr const char* kNames[] = {kJsonName, "tokenizer.model", "spiece.model"};
 constexpr const char* kFetchAgain = "fetch the file again";
 
 // [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ...]: ids before and after the text.
@@ -278,6 +279,14 @@ Error explained(const Error& error, const std::filesystem::path& path) {
   return Error(error.code(), what);
 }
 
+// The file of a model directory that has its tokenizer.
+std::optional<std::filesystem::path> find_file(const std::filesystem::path& directory) {
+  for (const char* name : kNames) {
+    if (std::filesystem::exists(directory / name)) return directory / name;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string& source) {
@@ -287,22 +296,20 @@ TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string
 }
 
 bool Tokenizer::is_in(const std::string& directory) {
-  const std::filesystem::path folder(directory);
-  return std::filesystem::exists(folder / kJsonName) ||
-         std::filesystem::exists(folder / kProtoName);
+  return find_file(directory).has_value();
 }
 
 Tokenizer Tokenizer::read(const std::string& directory) {
-  const std::filesystem::path folder(directory);
-  const bool has_json = std::filesystem::exists(folder / kJsonName);
-  if (!has_json && !std::filesystem::exists(folder / kProtoName)) {
+  const auto found = find_file(directory);
+  if (!found) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("read tokenizer: {}: it has neither tokenizer.json nor tokenizer.model "
                             "(give a directory with one of them; Transformers' AutoTokenizer saves "
                             "other tokenizers as tokenizer.json with save_pretrained())",
                             directory));
   }
-  const std::filesystem::path path = folder / (has_json ? kJsonName : kProtoName);
+  const std::filesystem::path& path = *found;
+  const bool has_json = path.filename() == kJsonName;
   TokenizerModelParts parts(path.native());
   const Json json =
       has_json ? read_json_file(path.string(), kFileLimits, kFetchAgain, parts.streams()) : Json();

@@ -24,7 +24,10 @@ void TokenTrie::grow() {
 
 void TokenTrie::add(std::string_view content, int32_t value) {
   if (content.empty()) return;
-  starts_[static_cast<unsigned char>(content[0])] = true;
+  bool& starts = starts_[static_cast<unsigned char>(content[0])];
+  if (!starts) ++start_count_;
+  starts = true;
+  last_start_ = content[0];
   uint32_t node = kRoot;
   for (const char c : content) {
     if (walk(&node, c)) continue;
@@ -52,10 +55,17 @@ TokenTrie::Match TokenTrie::longest_prefix(std::string_view text) const {
   return match;
 }
 
+// The next place where a string may start; npos when there is none.
+size_t TokenTrie::next_start(std::string_view text, size_t from) const {
+  if (start_count_ == 1) return text.find(last_start_, from);
+  while (from < text.size() && !starts_[static_cast<unsigned char>(text[from])]) ++from;
+  return from < text.size() ? from : std::string_view::npos;
+}
+
 bool TokenTrie::find(std::string_view text, size_t from, Match* match) const {
   if (is_empty()) return false;
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!starts_[static_cast<unsigned char>(text[begin])]) continue;
+  for (size_t begin = next_start(text, from); begin != std::string_view::npos;
+       begin = next_start(text, begin + 1)) {
     *match = longest_prefix(text.substr(begin));
     if (match->end == 0) continue;
     match->begin = begin;

@@ -55,6 +55,7 @@ class TokenTrie {
     edge *= 0x9E3779B97F4A7C15u;
     return edge ^ (edge >> 32);
   }
+  size_t next_start(std::string_view text, size_t from) const;
   void insert(uint64_t entry);
   void grow();
 
@@ -64,6 +65,8 @@ class TokenTrie {
   size_t edge_count_ = 0;
   std::vector<int32_t> values_ = {kNoValue};  // by node
   std::array<bool, 256> starts_{};            // bytes that some string starts with
+  size_t start_count_ = 0;
+  char last_start_ = '\0';  // that was added
 };
 
 }  // namespace strata::text

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
@@ -158,6 +159,46 @@ std::string model_text(const RunPlan& run, const PlanReport& report) {
   return text + (recipe == Recipe::kFp32
                      ? ", fp32"
                      : fmt::format(", {} weights, fp32 optimizer state", name_of(recipe)));
+}
+
+struct TensorCount {
+  int64_t tensors = 0;
+  int64_t numel = 0;
+  std::string first;  // its name
+
+  void add(const model::Parameter& parameter) {
+    if (tensors++ == 0) first = parameter.name;
+    numel += parameter.numel;
+  }
+  std::string text() const {
+    return fmt::format("{}, {} parameters", counted(tensors, "tensor"),
+                       format_count(static_cast<double>(numel)));
+  }
+};
+
+// What each [[group]] has, and what is not trained. A group is two of the model's: with and without
+// weight decay.
+void add_groups(const model::ModelSpec& spec, Table& table) {
+  constexpr size_t kOwn = 2;  // groups of the model itself
+  TensorCount frozen;
+  std::map<std::string, TensorCount> trained;
+  for (const model::Segment& segment : spec.segments) {
+    for (const model::Parameter& parameter : segment.parameters) {
+      const std::string& name = spec.groups[static_cast<size_t>(parameter.group)].name;
+      (parameter.frozen ? frozen : trained[name]).add(parameter);
+    }
+  }
+  for (size_t k = kOwn; k < spec.groups.size(); ++k) {
+    const model::ParameterGroup& group = spec.groups[k];
+    if (trained[group.name].tensors == 0 || group.name == spec.groups[k - 1].name) continue;
+    std::string text = fmt::format("\"{}\": {}", group.name, trained[group.name].text());
+    if (group.lr_factor != 1) text += fmt::format(", learning rate x {}", group.lr_factor);
+    if (group.weight_decay) text += fmt::format(", weight decay {}", *group.weight_decay);
+    table.add("group", text, "what a [[group]] of the file matches");
+  }
+  if (frozen.tensors == 0) return;
+  table.add("frozen", fmt::format("{}, such as {}", frozen.text(), frozen.first),
+            "what --freeze or a [[group]] leaves out of training");
 }
 
 // Where the sequences are that are computed at a time.
@@ -368,6 +409,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
   const plan::Plan& plan = run.ranks.front();
   Table table(explains);
   table.add("model", model_text(run, report), "what is trained, and its number formats");
+  add_groups(*run.spec, table);
   table.add("state",
             fmt::format("{:.0f} bytes a trained parameter: {}", report.state_bytes_per_parameter,
                         format_bytes(static_cast<int64_t>(report.state_bytes_per_parameter *

@@ -194,6 +194,71 @@ TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
   EXPECT_TRUE(process.out().ends_with("\n"));
 }
 
+TEST_F(Generate, APipedTextIsThePrompt) {
+  const auto piped = [&](const std::string& input) {
+    write_text(sandbox_ / "input", input);
+    Process process(
+        with({"--max-new-tokens", "6", "--temperature", "0"}),
+        {.directory = sandbox_.path(), .wrap = {"bash", "-c", "\"$@\" < input", "bash"}});
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    return process.out();
+  };
+  const std::string text =
+      run({"--prompt", "A ship of", "--max-new-tokens", "6", "--temperature", "0"});
+  EXPECT_EQ(piped("A ship of"), text);
+  EXPECT_EQ(piped("A ship of\n"), text);
+}
+
+// The template writes the messages; their answer alone is printed.
+TEST_F(Generate, AChatIsRenderedByTheTemplateAndAnswered) {
+  write_text(sandbox_ / "plain.jinja",
+             "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
+             "{{ '[assistant]' if add_generation_prompt }}");
+  const Arguments how = {"--max-new-tokens", "9", "--temperature", "0", "--json"};
+  const auto answer = [&](Arguments arguments) {
+    arguments.insert(arguments.end(), how.begin(), how.end());
+    return lines(run(arguments))[0].find("text")->string();
+  };
+  const std::string rendered = "[system] Be brief. [user] A ship? [assistant]";
+  const std::string whole = answer({"--prompt", rendered});
+  EXPECT_EQ(answer({"--chat", "--system", "Be brief.", "--prompt", "A ship?", "--chat-template",
+                    "plain.jinja"}),
+            whole.substr(rendered.size()));
+  write_text(sandbox_ / "chats.jsonl",
+             R"({"prompt": "A ship?"})"
+             "\n"
+             R"({"messages": [{"role": "system", "content": "Be brief."},)"
+             R"( {"role": "user", "content": "A ship?"}]})"
+             "\n");
+  Arguments several = {"--chat", "--prompts-file", "chats.jsonl", "--chat-template", "plain.jinja"};
+  several.insert(several.end(), how.begin(), how.end());
+  const std::vector<config::Json> answers = lines(run(several));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[1].find("text")->string(), whole.substr(rendered.size()));
+  EXPECT_EQ(answers[0].find("prompt")->string(), "A ship?");
+  EXPECT_EQ(answers[1].find("prompt")->string(), "A ship?");
+  EXPECT_NE(refused({"--chat", "--prompt", "A ship?"}, 2)
+                .find("the model has no chat template (choose one with --chat-template: chatml, or "
+                      "the path of a .jinja file; or leave out --chat)"),
+            std::string::npos);
+  EXPECT_NE(refused({"--prompt", "A ship?", "--system", "Be brief."}, 2)
+                .find("--system has no meaning without --chat"),
+            std::string::npos);
+}
+
+TEST_F(Generate, AnAnswerEndsWhereTheTemplateEndsIt) {
+  const Arguments greedy = {"--chat",           "--prompt", "A ship", "--temperature",   "0",
+                            "--max-new-tokens", "24",       "--json", "--chat-template", "t.jinja"};
+  const std::string begin = "{% for m in messages %}{{ m.content }}";
+  write_text(sandbox_ / "t.jinja", begin + "{% endfor %}");
+  const std::string whole = lines(run(greedy))[0].find("text")->string();
+  write_text(sandbox_ / "t.jinja", begin + "{{ 'END' if m.role == 'assistant' }}{% endfor %}");
+  EXPECT_EQ(lines(run(greedy))[0].find("text")->string(), whole) << "no marker";
+  write_text(sandbox_ / "t.jinja",
+             begin + "{{ '<|im_end|>\\n' if m.role == 'assistant' }}{% endfor %}");
+  EXPECT_EQ(lines(run(greedy))[0].find("text")->string(), whole) << "it does not write the marker";
+}
+
 TEST_F(Generate, PromptsThatCannotBeReadAreRefused) {
   write_text(sandbox_ / "broken.jsonl", "{\"prompt\": \"A\"}\n{\"text\": \"B\"}\n");
   write_text(sandbox_ / "empty.txt", "\n\n");

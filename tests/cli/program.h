@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -116,6 +117,7 @@ class Process {
   }
 
   [[noreturn]] void become(const std::vector<char*>& argv, const ProcessOptions& options) const {
+    dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     dup2(out_, STDOUT_FILENO);
     dup2(err_, STDERR_FILENO);
     // As in a terminal, also where the tests run under nohup or in the background.

@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "engine/base/error.h"
+#include "engine/config/json_plain.h"
 #include "engine/config/json_stream.h"
 
 namespace strata::config {
@@ -136,6 +138,88 @@ TEST(Json, ATextFromTheMiddleOfAFileNamesTheFilesLine) {
                  "cannot read JSON: x.jsonl: line 8, column 4: a string has no closing quote "
                  "(close it)");
   }
+}
+
+// Records are read by a parser of our own, which leaves what is rare or wrong to the library's.
+TEST(Json, PlainTextsAreReadAsTheLibraryReadsThem) {
+  const std::vector<JsonStream> by_library = {{"no.such.path", {}}};
+  std::mt19937_64 random(20240726);
+  const std::vector<std::string> parts = {"{",
+                                          "}",
+                                          "[",
+                                          "]",
+                                          ",",
+                                          ":",
+                                          "\"",
+                                          "\"a\"",
+                                          "\"b\"",
+                                          "12",
+                                          "-0",
+                                          "0",
+                                          "01",
+                                          "-7",
+                                          "1.5",
+                                          "1e3",
+                                          "2E-400",
+                                          "1e999",
+                                          "-1.25e+2",
+                                          "true",
+                                          "false",
+                                          "null",
+                                          "nul",
+                                          " ",
+                                          "\n",
+                                          "\t",
+                                          "\\",
+                                          "\\n",
+                                          "\\u0041",
+                                          "\\ud83d",
+                                          "\\udc4d",
+                                          "\\u00",
+                                          "\xc3\xa9",
+                                          "\xff",
+                                          "\xe6\x97\xa5",
+                                          "\x01",
+                                          "\x7f",
+                                          "\xed\xa0\x80",
+                                          "longer text without end ",
+                                          "9223372036854775807",
+                                          "18446744073709551615",
+                                          "123456789012345678",
+                                          "\"key\": ",
+                                          "\"key\": {",
+                                          "],"};
+  int accepted = 0;
+  for (int k = 0; k < 200000; ++k) {
+    std::string text = random() % 2 == 0 ? "{\"x\": [" : "";
+    for (uint64_t n = random() % 12; n > 0; --n) text += parts[random() % parts.size()];
+    if (text.starts_with('{')) text += random() % 2 == 0 ? "]}" : "\"]}";
+    std::string slow;
+    try {
+      slow = parse_json(text, "x", {}, "", by_library).dump();
+      ++accepted;
+    } catch (const Error& error) {
+      slow = error.what();
+    }
+    std::string quick;
+    try {
+      quick = Json::parse(text, "x").dump();
+    } catch (const Error& error) {
+      quick = error.what();
+    }
+    ASSERT_EQ(quick, slow) << text;
+  }
+  EXPECT_GT(accepted, 5000);
+}
+
+TEST(Json, PlainTextsAreReadWithoutTheLibrary) {
+  const JsonLimits limits = {.bytes = 1000, .values = 4, .depth = 2};
+  EXPECT_EQ(read_plain_json(R"({"a": ["\u00e9\ud83d\udc4d", -1.5e0]})", limits)->dump(),
+            "{\"a\": [\"\xc3\xa9\xf0\x9f\x91\x8d\", -1.5]}");
+  EXPECT_FALSE(read_plain_json("[1, 2, 3, 4]", limits)) << "too many values";
+  EXPECT_FALSE(read_plain_json("[[[]]]", limits)) << "too deep";
+  EXPECT_FALSE(read_plain_json(R"({"a": 1, "a": 2})", limits));
+  EXPECT_FALSE(read_plain_json("[1] 2", limits));
 }
 
 TEST(Json, DuplicateMembersAreRefused) {

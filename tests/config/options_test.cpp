@@ -54,6 +54,7 @@ TEST(Options, TomlAndFlagsAgreeForEveryOption) {
       text = row.type == OptionType::kSize ? "1GiB" : "1";
     }
     if (row.type == OptionType::kRates) text = "1000000,2000000";
+    if (row.name == "chat-date") text = "2024-02-29";
     Options by_flag;
     Options by_toml;
     ASSERT_EQ(assign(row, {text}, by_flag), "") << row.name;
@@ -291,6 +292,23 @@ TEST(Options, JsonCarriesEveryOption) {
   const Json object = Json::parse(json, "test");
   EXPECT_EQ(object.find("host_memory")->int64(), 123456789);
   EXPECT_TRUE(object.find("steps")->is_null());
+}
+
+TEST(Options, ACommaWithinAPathStandsBehindABackslash) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(train({"--nvme", "/a\\,b,/c"}).nvme, (Paths{"/a,b", "/c"}));
+  EXPECT_EQ(train({"--nvme", "/a\\,b"}).nvme, Paths{"/a,b"});
+  EXPECT_EQ(train({}, "nvme = [\"/a,b\"]").nvme, Paths{"/a,b"});
+  EXPECT_EQ(train({}, "nvme = \"/a,/b\"").nvme, (Paths{"/a", "/b"}));
+  const std::string json = to_json(Command::kTrain, train({"--nvme", "/a\\,b"}));
+  EXPECT_EQ(options_from_json(Command::kTrain, json).nvme, Paths{"/a,b"});
+}
+
+TEST(Options, TheDateOfChatsIsADay) {
+  EXPECT_EQ(train({"--chat-date", "2024-02-29"}).chat_date, "2024-02-29");
+  for (const char* date : {"2023-02-29", "2024-2-29", "29.2.2024", "2024-02-2x", "today"}) {
+    EXPECT_HAS(train_error({"--chat-date", date}), "is not a date (give year, month and day");
+  }
 }
 
 // What files and flags say comes before it, also where they say the same thing in another way.

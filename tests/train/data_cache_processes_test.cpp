@@ -149,7 +149,7 @@ TEST_F(DataCacheProcesses, MemoryDoesNotGrowWithTheData) {
              return grown < bytes && data.train().sample_count() > 0;
            })) == 0;
   };
-  constexpr int64_t kMost = 46 * kMiB;  // of it 20 MiB while records are packed
+  constexpr int64_t kMost = 38 * kMiB;  // of it 20 MiB while records are packed
   EXPECT_TRUE(grows_by_less_than(kMost, cached()));
   EXPECT_TRUE(grows_by_less_than(12 * kMiB, cached())) << "they are read";
   DataOptions in_memory = cached();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages become the tokens that the model's chat template writes, and only what the assistant
 // wrote is a target.
+#include "engine/data/chat_records.h"
 #include "tests/train/data_fixture.h"
 
 namespace strata::data {
@@ -45,6 +46,47 @@ class DataChat : public DataTest {
   }
   mutable int32_t last_ = 0;
 };
+
+TEST_F(DataChat, TheDateOfTemplatesIsTheSameEveryDayAndMayBeChosen) {
+  const char* dated =
+      "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  const text::Tokenizer tokenizer = test::byte_tokenizer(dated);
+  const std::string path = write("a.jsonl", kTurns);
+  const auto count = [&](const std::string& date) {
+    std::string text;
+    const DataOptions options = {
+        .length = 1, .vocabulary = 300, .keeps_tail = true, .chat_date = date};
+    const Dataset data = Dataset::open({path}, &tokenizer, options);
+    for (int64_t k = 0; k < 11; ++k) {
+      int32_t input = 0;
+      int32_t target = 0;
+      data.train().sample(k, &input, &target);
+      text += static_cast<char>(input);
+    }
+    return text;
+  };
+  EXPECT_EQ(count(""), "26 Jul 2024");
+  EXPECT_EQ(count("2025-02-01"), "01 Feb 2025");
+}
+
+// What generate --chat asks, and where an answer ends.
+TEST_F(DataChat, APromptEndsWhereTheAssistantAnswers) {
+  const text::Tokenizer tokenizer = test::byte_tokenizer();
+  const config::Json messages =
+      config::Json::parse(R"([{"role": "user", "content": "Q"}])", "messages");
+  ChatRecords chatml(tokenizer.config(), "chatml", "");
+  EXPECT_EQ(chatml.render_prompt(messages, "x"),
+            "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(chatml.answer_end(messages, "x"), "<|im_end|>");
+  const auto end = [&](const std::string& source) {
+    const text::Tokenizer own = test::byte_tokenizer(source);
+    return ChatRecords(own.config(), "", "").answer_end(messages, "x");
+  };
+  EXPECT_EQ(end("{% for m in messages %}{{ m.content }} <e> <f>{% endfor %}"), "<e>");
+  EXPECT_EQ(end("{% for m in messages %}{{ m.content }}.{% endfor %}"), "");
+  EXPECT_EQ(end("{% for m in messages %}{{ m.content }}<e{% endfor %}"), "");
+  EXPECT_EQ(end("{{ raise_exception('no') }}"), "");
+}
 
 TEST_F(DataChat, TheModelsTemplateWritesAllTokens) {
   EXPECT_EQ(read("a.jsonl", kTurns, kPlain), "uQ;aA;uR;aB\n    ^^    ^");

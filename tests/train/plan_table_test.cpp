@@ -53,6 +53,20 @@ TEST(PlanFacts, TrainingTakes16BytesAParameterWithFp32State) {
   }
 }
 
+TEST(PlanFacts, GroupsAndWhatIsFrozenAreNamed) {
+  config::Options options = bf16_options(1);
+  options.groups = {{.match = ".*q_proj.*", .lr_factor = 0.1, .weight_decay = 0.0},
+                    {.match = ".*layernorm.*", .weight_decay = std::nullopt, .frozen = true}};
+  options.freeze = "model.embed_tokens.weight";
+  const RunPlan run = planned(profile("small-2core"), llama(2, 1024), options);
+  const std::string text = plan_table(run, report_of(run));
+  EXPECT_HAS(text, "\ngroup    \".*q_proj.*\": 2 tensors, 2.");
+  EXPECT_HAS(text, "M parameters, learning rate x 0.1, weight decay 0\n");
+  EXPECT_HAS(text, "\nfrozen   5 tensors, ");
+  EXPECT_HAS(text, " parameters, such as model.embed_tokens.weight\n");
+  EXPECT_LACKS(text, "layernorm.*");
+}
+
 TEST(PlanFacts, WeightsOf70BillionParametersInBf16Take140Gigabytes) {
   config::Machine machine = profile("small-2core");
   machine.host_bytes = 2048 * kGiB;

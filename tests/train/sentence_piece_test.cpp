@@ -53,6 +53,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceParity,
                                            "unigram_bytes", "unigram_suffix"),
                          [](const auto& kind) { return std::string(kind.param); });
 
+TEST(SentencePiece, IsReadUnderTheNameThatT5Has) {
+  const test::TemporaryDirectory folder;
+  EXPECT_FALSE(Tokenizer::is_in(folder.path()));
+  write_text_file(folder / "spiece.model",
+                  read_text_file(piece_folder_of("unigram") + "/tokenizer.model", 1 << 20));
+  EXPECT_TRUE(Tokenizer::is_in(folder.path()));
+  EXPECT_EQ(Tokenizer::read(folder.path()).encode("A ship"),
+            Tokenizer::read(piece_folder_of("unigram")).encode("A ship"));
+}
+
 // Writes fields of protocol buffers.
 std::string varint(uint64_t value) {
   std::string bytes;
