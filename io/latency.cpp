@@ -8,7 +8,6 @@ namespace strata::io {
 
 void LatencyHistogram::add(double seconds) {
   ++count_;
-  sum_s_ += seconds;
   max_s_ = std::max(max_s_, seconds);
   const double us = std::max(seconds * 1e6, 1.0);
   int exponent = 0;
@@ -22,7 +21,6 @@ void LatencyHistogram::add(double seconds) {
 void LatencyHistogram::merge(const LatencyHistogram& other) {
   for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
   count_ += other.count_;
-  sum_s_ += other.sum_s_;
   max_s_ = std::max(max_s_, other.max_s_);
 }
 

@@ -16,7 +16,6 @@ class LatencyHistogram {
   void merge(const LatencyHistogram& other);
   uint64_t count() const { return count_; }
   double max_s() const { return max_s_; }
-  double mean_s() const { return count_ == 0 ? 0 : sum_s_ / static_cast<double>(count_); }
   // fraction in (0, 1]; 0 when nothing was counted.
   double percentile_s(double fraction) const;
 
@@ -25,7 +24,6 @@ class LatencyHistogram {
   static constexpr int kOctaves = 31;
   std::array<uint64_t, kSub * kOctaves> buckets_{};
   uint64_t count_ = 0;
-  double sum_s_ = 0;
   double max_s_ = 0;
 };
 

@@ -10,7 +10,8 @@ namespace strata::kernels {
 //
 // Guarantees: kernels called inside run() use no other threads; results do not depend on the number
 // of threads. Threads: run() may be called from several threads, which then share the workers; a
-// workspace belongs to one call at a time. Failure: run() passes on an exception of the function.
+// workspace belongs to one call at a time. Failure: construction throws Error (kIo) when the system
+// refuses so many threads; run() passes on an exception of the function.
 class Parallel {
  public:
   explicit Parallel(int threads);

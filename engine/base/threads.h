@@ -22,7 +22,8 @@ std::jthread start_thread(Body&& body) {
         });
   } catch (const std::system_error& error) {
     throw system_error(ErrorCode::kIo, "cannot start a thread", error.code().value(),
-                       "raise the limit of processes: ulimit -u, or pids.max of the cgroup");
+                       "raise the limit of processes: ulimit -u, or pids.max of the cgroup; or of "
+                       "address space: ulimit -v");
   }
 }
 

@@ -65,16 +65,15 @@ void StateHash::add(const exec::ChunkState& chunk, const model::Parameter& param
     run = model::whole_run(parameter, element, end - at);
     const auto index = static_cast<uint64_t>(model::whole_index(parameter, element));
     const int64_t state = at - chunk.state_first;
-    const int64_t hi = at - chunk.hi_first;
     const auto sum = [&](const auto& master) {
       return sum_of(seed + index * kIndexFactor, chunk.exp_avg + state, chunk.exp_avg_sq + state,
                     run, master);
     };
-    if (chunk.fp32) {
-      const float* master = static_cast<const float*>(chunk.hi) + hi;
+    if (chunk.has_masters()) {
+      const float* master = chunk.hi_at<float>(at);
       value_ += sum([master](int64_t i) { return master[i]; });
     } else {
-      const uint16_t* high = static_cast<const uint16_t*>(chunk.hi) + hi;
+      const uint16_t* high = chunk.hi_at<uint16_t>(at);
       const uint16_t* low = chunk.lo + state;
       value_ += sum([high, low](int64_t i) { return join_master(high[i], low[i]); });
     }

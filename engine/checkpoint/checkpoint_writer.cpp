@@ -65,8 +65,8 @@ void CheckpointWriter::write_chunk(const exec::ChunkState& chunk) {
                chunk.state_first + chunk.state_count <= chunk.hi_first + chunk.hi_count);
   last_chunk_ = chunk.chunk;
   --chunks_left_;
-  const int64_t skip = (chunk.state_first - chunk.hi_first) * width_of(Plane::kHi, options_.recipe);
-  write_plane(chunk, Plane::kHi, static_cast<const char*>(chunk.hi) + skip);
+  STRATA_CHECK(chunk.recipe == options_.recipe);
+  write_plane(chunk, Plane::kHi, chunk.hi_at<char>(chunk.state_first));
   write_plane(chunk, Plane::kLo, reinterpret_cast<const char*>(chunk.lo));
   write_plane(chunk, Plane::kExpAvg, reinterpret_cast<const char*>(chunk.exp_avg));
   write_plane(chunk, Plane::kExpAvgSq, reinterpret_cast<const char*>(chunk.exp_avg_sq));

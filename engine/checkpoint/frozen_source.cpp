@@ -16,9 +16,8 @@ void FrozenSource::read(const exec::ChunkState& chunk) {
   source_.read(chunk);
   const auto index = static_cast<size_t>(chunk.chunk);
   if (seen_.size() <= index) seen_.resize(index + 1);
-  const uint64_t width = chunk.fp32 ? sizeof(float) : sizeof(uint16_t);
-  const uint64_t hash =
-      io::checksum_block(chunk.hi, static_cast<uint64_t>(chunk.hi_count) * width, index, 0);
+  const auto bytes = static_cast<uint64_t>(chunk.hi_bytes(chunk.hi_count));
+  const uint64_t hash = io::checksum_block(chunk.hi, bytes, index, 0);
   if (seen_[index] == 0) seen_[index] = hash;
   if (seen_[index] != hash) {
     throw Error(ErrorCode::kCorrupt,

@@ -68,10 +68,10 @@ void ModelSink::write_parameter(const exec::ChunkState& chunk, const model::Para
       std::min(parameter.offset + parameter.numel, chunk.state_first + chunk.state_count);
   if (first >= last) return;
   model::ConstPlanes planes;
-  if (chunk.fp32) {
-    planes.master = static_cast<const float*>(chunk.hi) + (first - chunk.hi_first);
+  if (chunk.has_masters()) {
+    planes.master = chunk.hi_at<float>(first);
   } else {
-    planes.hi = static_cast<const uint16_t*>(chunk.hi) + (first - chunk.hi_first);
+    planes.hi = chunk.hi_at<uint16_t>(first);
     planes.lo = chunk.lo == nullptr ? nullptr : chunk.lo + (first - chunk.state_first);
   }
   writer_.write(parameter, first - parameter.offset, last - first, planes);

@@ -54,9 +54,7 @@ void ModelSource::read(const exec::ChunkState& chunk) {
 void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t last) {
   last = std::min(last, chunk.hi_first + chunk.hi_count);
   if (first >= last) return;
-  const size_t width = chunk.fp32 ? sizeof(float) : sizeof(uint16_t);
-  std::memset(static_cast<char*>(chunk.hi) + static_cast<size_t>(first - chunk.hi_first) * width, 0,
-              static_cast<size_t>(last - first) * width);
+  std::memset(chunk.hi_at(first), 0, static_cast<size_t>(chunk.hi_bytes(last - first)));
   if (!chunk.lo) return;
   first = std::max(first, chunk.state_first);
   last = std::min(last, chunk.state_first + chunk.state_count);
@@ -70,7 +68,7 @@ void ModelSource::read_parameter(const exec::ChunkState& chunk, const model::Par
   const int64_t last =
       std::min(parameter.offset + parameter.numel, chunk.hi_first + chunk.hi_count);
   if (first >= last) return;
-  if (chunk.fp32) {
+  if (chunk.has_masters()) {
     read_part(chunk, parameter, first, last, true);
     return;
   }
@@ -87,10 +85,10 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
                             int64_t first, int64_t last, bool own) {
   if (first >= last) return;
   model::Planes planes;
-  if (chunk.fp32) {
-    planes.master = static_cast<float*>(chunk.hi) + (first - chunk.hi_first);
+  if (chunk.has_masters()) {
+    planes.master = chunk.hi_at<float>(first);
   } else {
-    planes.hi = static_cast<uint16_t*>(chunk.hi) + (first - chunk.hi_first);
+    planes.hi = chunk.hi_at<uint16_t>(first);
     if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
   }
   constexpr int64_t kStepElements = int64_t{1} << 20;  // announced to ReadAhead at once

@@ -70,18 +70,18 @@ void WeightStream::read_segment(size_t segment) {
 }
 
 void WeightStream::read(Part& part, size_t segment, int64_t first, int64_t count) {
-  const bool fp32 = checkpoint_.manifest().recipe == Recipe::kFp32;
   exec::ChunkState& state = part.state;
   state = {};
   state.segment = static_cast<int>(segment);
-  state.fp32 = fp32;
+  state.recipe = checkpoint_.manifest().recipe;
   state.hi_first = state.state_first = first;
   state.hi_count = state.state_count = count;
-  part.master.resize(fp32 ? kPartElements : 0);
-  part.hi.resize(fp32 ? 0 : kPartElements);
-  state.hi = fp32 ? static_cast<void*>(part.master.data()) : part.hi.data();
+  const bool masters = state.has_masters();
+  part.master.resize(masters ? kPartElements : 0);
+  part.hi.resize(masters ? 0 : kPartElements);
+  state.hi = masters ? static_cast<void*>(part.master.data()) : part.hi.data();
   checkpoint_.read_plane(state.segment, Plane::kHi, first, count, state.hi);
-  if (fp32 || !wants_lo_[segment]) return;
+  if (masters || !wants_lo_[segment]) return;
   part.lo.resize(kPartElements);
   state.lo = part.lo.data();
   checkpoint_.read_plane(state.segment, Plane::kLo, first, count, state.lo);

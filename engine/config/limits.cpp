@@ -185,20 +185,4 @@ Limits read_limits(const std::string& root) {
   return limits;
 }
 
-std::string memory_cgroup(const std::string& root) {
-  const std::string table = read_text(root + "/proc/self/cgroup");
-  const std::string mount = root + "/sys/fs/cgroup";
-  std::string nearest;
-  const auto search = [&](const std::string& top, const char* controller, const char* file) {
-    const auto path = cgroup_of(table, controller);
-    if (!path) return;
-    walk_up(top, *path, [&](const std::string& directory) {
-      if (nearest.empty() && parse_number(read_text(directory + "/" + file))) nearest = directory;
-    });
-  };
-  search(mount + "/memory", "memory", kVersion1.used);
-  search(mount, "", kVersion2.used);
-  return nearest;
-}
-
 }  // namespace strata::config

@@ -34,8 +34,4 @@ struct Limits {
 // before /proc and /sys.
 Limits read_limits(const std::string& root = "");
 
-// The directory of the cgroup that counts this process's memory: its own, or the nearest visible
-// one above it. Empty when none counts memory.
-std::string memory_cgroup(const std::string& root = "");
-
 }  // namespace strata::config

@@ -34,24 +34,30 @@ constexpr EnumField enum_field() {
           [](const Options& options) { return static_cast<int>(options.*Member); }};
 }
 
-// In the order of the enumerators in options.h.
-constexpr std::string_view kSchedules[] = {"constant", "linear", "cosine"};
-constexpr std::string_view kLrScalings[] = {"none", "linear", "sqrt"};
-constexpr std::string_view kSampleLayouts[] = {"auto", "stream", "record", "packed"};
-constexpr std::string_view kTrainOn[] = {"answers", "last-answer", "everything"};
+// Words in the order of the enumerators, of which `Last` is the last.
+template <auto Last, typename... Word>
+constexpr auto words(Word... word) {
+  static_assert(sizeof...(word) == static_cast<size_t>(Last) + 1);
+  return std::array<std::string_view, sizeof...(word)>{word...};
+}
+constexpr auto kSchedules = words<Schedule::kCosine>("constant", "linear", "cosine");
+constexpr auto kLrScalings = words<LrScaling::kSqrt>("none", "linear", "sqrt");
+constexpr auto kSampleLayouts = words<SampleLayout::kPacked>("auto", "stream", "record", "packed");
+constexpr auto kTrainOn = words<TrainOn::kEverything>("answers", "last-answer", "everything");
 constexpr auto kRecipes = recipe_names<std::string_view>();
 constexpr auto kDeviceChoices = [] {
   std::array<std::string_view, kDevices.size() + 1> names = {"auto"};
   for (const DeviceRow& row : kDevices) names[static_cast<size_t>(row.kind) + 1] = row.name;
   return names;
 }();
-constexpr std::string_view kOffloads[] = {"auto", "none", "host", "nvme"};
-constexpr std::string_view kOptimizerModes[] = {"auto", "deferred", "in-backward"};
-constexpr std::string_view kActivations[] = {"auto", "recompute", "keep"};
-constexpr std::string_view kIoBackends[] = {"auto", "uring", "threads"};
-constexpr std::string_view kCollectives[] = {"gloo", "mpi"};
-constexpr std::string_view kPipelineSchedules[] = {"1f1b", "gpipe"};
-constexpr std::string_view kExportDtypes[] = {"source", "fp32"};
+constexpr auto kOffloads = words<Offload::kNvme>("auto", "none", "host", "nvme");
+constexpr auto kOptimizerModes =
+    words<OptimizerMode::kInBackward>("auto", "deferred", "in-backward");
+constexpr auto kActivations = words<Activations::kKeep>("auto", "recompute", "keep");
+constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "threads");
+constexpr auto kCollectives = words<Collectives::kMpi>("gloo", "mpi");
+constexpr auto kPipelineSchedules = words<PipelineSchedule::kGpipe>("1f1b", "gpipe");
+constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
 constexpr std::string_view kBenchModes[] = {"read", "write", "mixed"};
 
 constexpr OptionRange kAny = {};

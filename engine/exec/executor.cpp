@@ -48,7 +48,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       options_(options),
       limiter_(options.rates),
       fresh_moments_(ops_with_fresh_moments(plan.program(plan::ProgramName::kLoad))),
-      parallel_(options.threads),
+      parallel_(1),
       progress_(options.deadline_s) {
   const auto bytes = [&](plan::Arena arena) {
     return plan.arenas.bytes[static_cast<size_t>(arena)];
@@ -71,6 +71,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
       io::ChannelOptions channel;
       channel.backend = options.io_backend;
       channel.depth = static_cast<uint32_t>(plan.io_depth);
+      channel.max_transfers = most_transfers(plan, lane);
       channel.deadline_s = options.io_deadline_s;
       channel.simulated = options.simulated[index_of(lane)];
       channel.regions = {{host_.data(), static_cast<uint64_t>(host_.bytes())}};
@@ -151,7 +152,7 @@ void Executor::Impl::make_devices() {
   if (device_bytes > 0) device_memory_ = device_->allocate(device_bytes);
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);
-    if (plan::is_io_lane(lane)) continue;
+    if (plan::is_io_lane(lane) || !has_ops(lane)) continue;
     queues_[index_of(lane)] = device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth);
   }
   if (options_.external) return;
@@ -159,9 +160,18 @@ void Executor::Impl::make_devices() {
                                               *queues_[index_of(Lane::kCompute)]);
 }
 
+bool Executor::Impl::has_ops(Lane lane) const {
+  return std::ranges::any_of(plan_.programs, [&](const plan::Program& program) {
+    return !program.lanes[index_of(lane)].empty();
+  });
+}
+
+// A lane without ops in any program has no thread.
 void Executor::Impl::make_lanes() {
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);
+    if (!has_ops(lane)) continue;
+    ++lane_count_;
     if (options_.external && lane == Lane::kCompute) continue;
     std::unique_ptr<Work>& work = works_[index_of(lane)];
     if (plan::is_io_lane(lane)) {
@@ -169,7 +179,8 @@ void Executor::Impl::make_lanes() {
     } else {
       work = std::make_unique<QueueWork>(*this, lane);
     }
-    in_flight_[index_of(lane)].resize(static_cast<size_t>(work->depth()) + kOutstanding);
+    in_flight_[index_of(lane)] =
+        std::vector<InFlight>(static_cast<size_t>(work->depth()) + kOutstanding);
     progress_.set_wake(lane, [&work] { work->wake(); });
   }
   try {
@@ -177,6 +188,8 @@ void Executor::Impl::make_lanes() {
       if (works_[static_cast<size_t>(i)] == nullptr) continue;
       lanes_.push_back(start_thread([this, i] { lane_main(static_cast<Lane>(i)); }));
     }
+    // Beside the lanes' threads there must be some for arithmetic.
+    parallel_ = kernels::Parallel(options_.threads);
   } catch (...) {
     end_lanes();
     throw;
@@ -192,6 +205,9 @@ Executor::Impl::~Impl() {
 void Executor::Impl::end_lanes() {
   progress_.stop();
   lanes_.clear();  // joins
+  for (auto& ops : in_flight_) {
+    for (InFlight& one : ops) one.arithmetic.reset();
+  }
 }
 
 std::byte* Executor::Impl::at(plan::Arena arena, int64_t offset) const {
@@ -225,7 +241,7 @@ void Executor::Impl::submit(Instance& instance) {
   }
   instance.sequence = sequence;
   instance.base = next_base_;
-  instance.lanes_left.store(plan::kLaneCount);
+  instance.lanes_left.store(lane_count_);
   instance.over.store(false);
   instance.may_decide.store(!instance.decides_late);
   instance.loss_sums.assign(static_cast<size_t>(plan_.micro_batches), 0.0);

@@ -68,6 +68,7 @@ class Executor::Impl {
     size_t transfer_count = 0;
     std::vector<io::Transfer> transfers;
     bool took_time = false;  // it was done while it was issued
+    std::optional<Progress::Arithmetic> arithmetic;
   };
 
   // How a lane does its ops. One thread calls everything except wake().
@@ -95,6 +96,7 @@ class Executor::Impl {
   bool is_planned_for(const kernels::DeviceDescription& device) const;
   void open_device();
   void make_devices();
+  bool has_ops(plan::Lane lane) const;
   void pin_arenas();
   void make_lanes();
   Instance* instance_at(int64_t sequence) const;
@@ -117,6 +119,7 @@ class Executor::Impl {
 
   // lanes.cpp
   bool on_device(plan::Lane lane) const;
+  bool does_arithmetic(plan::Lane lane) const;
   kernels::Device& device_of(plan::Lane lane) const {
     return on_device(lane) ? *device_ : *host_device_;
   }
@@ -195,7 +198,8 @@ class Executor::Impl {
   const std::vector<bool> fresh_moments_;  // by op of `load`; used if it is the first program
   kernels::Parallel parallel_;
   std::array<std::unique_ptr<kernels::Queue>, plan::kLaneCount> queues_;  // null: an I/O lane
-  std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;
+  std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;      // null: a lane without ops
+  int lane_count_ = 0;                                             // with ops
   std::unique_ptr<SegmentCompute> compute_;                        // null where the caller computes
   std::vector<double> norm_scratch_;                               // Owned by the comm lane
   std::vector<std::byte> norm_workspace_;                          // Owned by the optimizer lane

@@ -2,6 +2,8 @@
 // How the lanes that move bytes between host memory and NVMe do their ops.
 #include "engine/exec/io_work.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -30,6 +32,19 @@ bool is_convert(const plan::Op& op) {
 }
 
 }  // namespace
+
+uint32_t most_transfers(const plan::Plan& plan, plan::Lane lane) {
+  uint32_t most = 1;
+  for (const plan::Program& program : plan.programs) {
+    for (const uint32_t index : program.lanes[index_of(lane)]) {
+      uint32_t moves = 0;
+      for_each_move(program.accesses_of(program.ops[index]),
+                    [&](const plan::Access&, const plan::Access&) { ++moves; });
+      most = std::max(most, moves);
+    }
+  }
+  return most * static_cast<uint32_t>(plan.io_depth);
+}
 
 // The address of an access when an op of instance n is issued. The side that is live when n begins
 // is known by then. If step n overlaps step n - 1, the op has waited until the write of n - 1 to

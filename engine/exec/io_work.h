@@ -5,6 +5,9 @@
 
 namespace strata::exec {
 
+// The most transfers of an I/O lane that are submitted and not done.
+uint32_t most_transfers(const plan::Plan& plan, plan::Lane lane);
+
 // Does ops as transfers of a channel, and converts frozen weights from their source.
 class Executor::Impl::IoWork : public Executor::Impl::Work {
  public:

@@ -18,12 +18,19 @@ bool Executor::Impl::on_device(Lane lane) const {
   return plan_.device.discrete && plan::is_device_lane(lane);
 }
 
+// Whether the lane's ops are arithmetic of the host's processors, which cannot hang.
+bool Executor::Impl::does_arithmetic(Lane lane) const {
+  return plan::is_arithmetic_lane(lane) &&
+         device_of(lane).description().kernels != kernels::KernelSet::kCuda;
+}
+
 void Executor::Impl::lane_main(Lane lane) {
   try {
     run_lane(lane);
   } catch (const Progress::Stopped&) {
     // The run has ended.
   } catch (...) {
+    for (InFlight& one : in_flight_[index_of(lane)]) one.arithmetic.reset();
     // Recorded before other lanes of this rank fail because of their groups.
     progress_.fail(std::current_exception());
     abort_all(options_.groups, "a lane failed");
@@ -110,12 +117,8 @@ bool Executor::Impl::issue_next(Lane lane, Cursor& cursor, std::deque<InFlight*>
   free->op = &program.ops[free->index];
   free->runs = runs(*free->op, instance);
   free->begin_s = now_s();
-  if (plan::is_arithmetic_lane(lane) && !on_device(lane)) {
-    const Progress::Arithmetic arithmetic(progress_);
-    works_[index_of(lane)]->start(*free);
-  } else {
-    works_[index_of(lane)]->start(*free);
-  }
+  if (does_arithmetic(lane)) free->arithmetic.emplace(progress_);
+  works_[index_of(lane)]->start(*free);
   if (on_device(lane)) progress_.publish(lane, Stage::kIssued);
   return true;
 }
@@ -133,6 +136,7 @@ bool Executor::Impl::retire(Lane lane, std::deque<InFlight*>& in_flight) {
       works_[index_of(lane)]->finish(front);
       if (front.runs) record(instance, lane, {front.index, front.begin_s, front.end_s});
       progress_.publish(lane);
+      front.arithmetic.reset();
     }
     front.instance = nullptr;
     in_flight.pop_front();

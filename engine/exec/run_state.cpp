@@ -133,10 +133,10 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
     const double usual = group.decays ? group.weight_decay.value_or(settings.weight_decay) : 0.0;
     kernels::AdamW adamw;
     adamw.count = last - first;
-    if (state.fp32) {
-      adamw.master = static_cast<float*>(state.hi) + skip;
+    if (state.has_masters()) {
+      adamw.master = state.hi_at<float>(chunk.offset + first);
     } else {
-      adamw.hi = static_cast<uint16_t*>(state.hi) + skip;
+      adamw.hi = state.hi_at<uint16_t>(chunk.offset + first);
       adamw.lo = state.lo + skip;
     }
     adamw.exp_avg = state.exp_avg + skip;
@@ -162,7 +162,7 @@ ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& insta
   state.segment = op.segment;
   state.chunk = op.chunk;
   state.frozen = plan_.layout.chunks[op.chunk].frozen;
-  state.fp32 = plan_.recipe == Recipe::kFp32;
+  state.recipe = plan_.recipe;
   const Access* hi = find_plane(accesses, mode, Plane::kHi);
   state.hi = at(*hi);
   state.hi_first = hi->first / width;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "engine/base/dtype.h"
+#include "engine/base/recipe.h"
 
 namespace strata::exec {
 
 // This rank's part of one chunk's state in host memory. Element numbers count from the start of the
 // segment's flat buffer.
 //
-//   hi                       [hi_count]     u16, or with the fp32 recipe f32 (then lo is null)
+//   hi                       [hi_count]     of the recipe's weight type; f32: lo is null
 //   lo, exp_avg, exp_avg_sq  [state_count]  null for a frozen chunk
 //
 // The state is the whole chunk or a rank's part of it; it lies within the range of hi. When
@@ -20,7 +22,7 @@ struct ChunkState {
   int segment = 0;
   int chunk = 0;
   bool frozen = false;
-  bool fp32 = false;
+  Recipe recipe = Recipe::kBf16;
   bool zero_moments = false;
   int64_t hi_first = 0;
   int64_t hi_count = 0;
@@ -30,20 +32,33 @@ struct ChunkState {
   uint16_t* lo = nullptr;
   float* exp_avg = nullptr;
   float* exp_avg_sq = nullptr;
+
+  bool has_masters() const { return planes_of(recipe).from == WeightsFrom::kMaster; }
+  int64_t hi_bytes(int64_t count) const { return count * width_of(Plane::kHi, recipe); }
+  // Where an element of hi is; Weight is float if hi has the masters, else uint16_t.
+  template <typename Weight = std::byte>
+  Weight* hi_at(int64_t element) const {
+    return reinterpret_cast<Weight*>(static_cast<std::byte*>(hi) + hi_bytes(element - hi_first));
+  }
+  // The master of an element of the state.
+  float master_at(int64_t element) const {
+    return has_masters() ? *hi_at<float>(element)
+                         : join_master(*hi_at<uint16_t>(element), lo[element - state_first]);
+  }
 };
 
 // Fills in initial state: masters from `master(element)`, moments zero.
 template <typename Master>
 void fill_chunk(const ChunkState& chunk, const Master& master) {
-  for (int64_t i = 0; i < chunk.hi_count; ++i) {
-    const float value = master(chunk.hi_first + i);
-    if (chunk.fp32) {
-      static_cast<float*>(chunk.hi)[i] = value;
+  for (int64_t element = chunk.hi_first; element < chunk.hi_first + chunk.hi_count; ++element) {
+    const float value = master(element);
+    if (chunk.has_masters()) {
+      *chunk.hi_at<float>(element) = value;
       continue;
     }
     const SplitMaster split = split_master(value);
-    static_cast<uint16_t*>(chunk.hi)[i] = split.hi;
-    const int64_t state = chunk.hi_first + i - chunk.state_first;
+    *chunk.hi_at<uint16_t>(element) = split.hi;
+    const int64_t state = element - chunk.state_first;
     if (chunk.lo && state >= 0 && state < chunk.state_count) chunk.lo[state] = split.lo;
   }
   if (chunk.frozen) return;

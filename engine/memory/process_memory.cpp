@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "engine/base/units.h"
-#include "engine/config/limits.h"
 
 namespace strata::memory {
 namespace {
@@ -27,16 +26,6 @@ int64_t field_of(const std::string& text, const std::string& key) {
   const size_t at = text.find("\n" + key + ":");
   if (at == std::string::npos) return 0;
   return std::strtoll(text.c_str() + at + key.size() + 2, nullptr, 10);
-}
-
-std::optional<int64_t> cgroup_peak() {
-  const std::string directory = config::memory_cgroup();
-  for (const char* file : {"/memory.max_usage_in_bytes", "/memory.peak"}) {
-    std::ifstream stream(directory + file);
-    int64_t bytes = 0;
-    if (!directory.empty() && stream >> bytes) return bytes;
-  }
-  return std::nullopt;
 }
 
 // The first line of a mapping in smaps.
@@ -93,8 +82,6 @@ ProcessMemory read_process_memory() {
   memory.resident_bytes = field_of(status, "VmRSS") * kKiB;
   memory.resident_peak_bytes = field_of(status, "VmHWM") * kKiB;
   memory.file_bytes = (field_of(status, "RssFile") + field_of(status, "RssShmem")) * kKiB;
-  memory.thread_count = field_of(status, "Threads");
-  memory.cgroup_peak_bytes = cgroup_peak();
   const struct mallinfo2 heap = mallinfo2();
   memory.heap_bytes = static_cast<int64_t>(heap.arena + heap.hblkhd);
   memory.stack_bytes = stack_bytes_of(read_text("/proc/self/smaps"));

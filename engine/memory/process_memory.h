@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace strata::memory {
@@ -12,13 +11,11 @@ struct ProcessMemory {
   // Counted by the kernel.
   int64_t resident_bytes = 0;
   int64_t resident_peak_bytes = 0;
-  int64_t file_bytes = 0;                    // of resident_bytes: program, libraries, mapped files
-  std::optional<int64_t> cgroup_peak_bytes;  // all processes of the cgroup, page cache included
+  int64_t file_bytes = 0;  // of resident_bytes: program, libraries, mapped files
 
   // Counted by ourselves.
   int64_t heap_bytes = 0;   // taken by malloc from the system, in all its arenas
   int64_t stack_bytes = 0;  // touched pages of all thread stacks
-  int64_t thread_count = 0;
 
   // The sum, with arenas of `arena_bytes`, which are resident in full from the start.
   int64_t counted_bytes(int64_t arena_bytes) const {

@@ -25,11 +25,10 @@ void for_parameters(const model::Segment& segment, int64_t first, std::span<T> v
 }
 
 float value_of(const exec::ChunkState& chunk, Plane plane, int64_t element) {
-  const int64_t hi = element - chunk.hi_first, state = element - chunk.state_first;
+  const int64_t state = element - chunk.state_first;
   if (plane == Plane::kExpAvg) return chunk.exp_avg[state];
   if (plane == Plane::kExpAvgSq) return chunk.exp_avg_sq[state];
-  if (chunk.fp32) return static_cast<const float*>(chunk.hi)[hi];
-  return join_master(static_cast<const uint16_t*>(chunk.hi)[hi], chunk.lo[state]);
+  return chunk.master_at(element);
 }
 
 }  // namespace
@@ -46,14 +45,13 @@ void GivenState::fill(const Values& give, int segment, int64_t first,
 
 void GivenState::read(const exec::ChunkState& chunk) {
   const int64_t end = chunk.hi_first + chunk.hi_count;
-  const int64_t width = chunk.fp32 ? 4 : 2;
   for (int64_t begin = chunk.hi_first; begin < end; begin += kPiece) {
     values_.resize(static_cast<size_t>(std::min(kPiece, end - begin)));
     fill(weights_, chunk.segment, begin, values_);
     exec::ChunkState piece = chunk;
     piece.hi_first = begin;
     piece.hi_count = std::ssize(values_);
-    piece.hi = static_cast<char*>(chunk.hi) + (begin - chunk.hi_first) * width;
+    piece.hi = chunk.hi_at(begin);
     piece.frozen = chunk.frozen || begin > chunk.hi_first;  // moments are cleared once
     exec::fill_chunk(
         piece, [&](int64_t element) { return values_[static_cast<size_t>(element - begin)]; });

@@ -371,13 +371,13 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.input.nvme_budget = static_cast<int64_t>(
       train::kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));
   run.rates = unit_rates(options);
-  const auto step_s = [&](const plan::Plan& plan) {
-    return plan::simulate(plan, plan::ProgramName::kStep, run.rates).step_s;
-  };
-  plan::PlannedRun planned = plan::make_plan(run.input, {.predict = step_s});
+  plan::PlannedRun planned =
+      plan::make_plan(run.input, {.predict = [&](const plan::Plan& plan) {
+                        return plan::simulate(plan, plan::ProgramName::kStep, run.rates).step_s;
+                      }});
   run.placement_name = planned.name;
   run.candidates = planned.candidates;
-  run.predicted_step_s = step_s(planned.plan);
+  run.predicted_step_s = planned.cost.predicted_s;
   run.ranks.push_back(std::move(planned.plan));
   require_verified(run);
   return run;

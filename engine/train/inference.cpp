@@ -29,14 +29,13 @@ class CheckpointWeights : public exec::StateSource {
 
   void read(const exec::ChunkState& chunk) override {
     from_model_.read(chunk);
-    const int64_t width = chunk.fp32 ? 4 : 2;
     for (const model::Parameter& to : frozen_.segments[chunk.segment].parameters) {
       const int64_t first = std::max(to.offset, chunk.hi_first);
       const int64_t last = std::min(to.offset + to.numel, chunk.hi_first + chunk.hi_count);
       const model::Parameter* from = trained(chunk.segment, to.name);
       if (first >= last || from == nullptr) continue;
       reader_.read_plane(chunk.segment, Plane::kHi, from->offset + first - to.offset, last - first,
-                         static_cast<char*>(chunk.hi) + (first - chunk.hi_first) * width);
+                         chunk.hi_at(first));
     }
   }
 

@@ -133,9 +133,8 @@ void RankTrainer::sum_up(TrainResult& result) const {
   if (job_.plan->processes) {
     memory::ProcessMemory& memory = result.memory;
     result.processes = options_.ranks;
-    counts.insert(counts.end(),
-                  {&memory.resident_bytes, &memory.resident_peak_bytes, &memory.file_bytes,
-                   &memory.heap_bytes, &memory.stack_bytes, &memory.thread_count});
+    counts.insert(counts.end(), {&memory.resident_bytes, &memory.resident_peak_bytes,
+                                 &memory.file_bytes, &memory.heap_bytes, &memory.stack_bytes});
   }
   std::vector<double> sums;
   for (const int64_t* count : counts) sums.push_back(static_cast<double>(*count));

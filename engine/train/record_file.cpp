@@ -3,31 +3,47 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 
 namespace strata::train {
 
 RecordFile::RecordFile(std::string what, std::string path, int64_t kept_bytes)
     : what_(std::move(what)), path_(std::move(path)) {
+  open(kept_bytes);
+}
+
+void RecordFile::open(int64_t kept_bytes) {
   const BlockingCall call("open", path_);
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file_ >= 0 && ftruncate(file_, kept_bytes) == 0) return;
   const int cause = errno;
-  if (file_ >= 0) close(file_);
+  if (file_ >= 0) close(std::exchange(file_, -1));
   throw system_error(ErrorCode::kIo, fmt::format("open {}: {}", what_, path_), cause);
 }
 
 RecordFile::~RecordFile() {
-  close(file_);
+  if (file_ >= 0) close(file_);
 }
 
 void RecordFile::append(std::string_view record) {
   const BlockingCall call("write", path_);
+  struct stat info = {};
+  if (fstat(file_, &info) == 0 && info.st_nlink == 0) {
+    log(LogLevel::kWarning,
+        fmt::format("{}: {}: it was removed, so later records go to a new file (do not remove it "
+                    "during the run)",
+                    what_, path_));
+    close(std::exchange(file_, -1));
+    open(0);
+  }
   while (!record.empty()) {
     const ssize_t put = write(file_, record.data(), record.size());
     if (put < 0 && errno == EINTR) continue;

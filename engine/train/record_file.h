@@ -9,8 +9,8 @@ namespace strata::train {
 
 // A file to which a run appends records.
 //
-// Guarantees: append() returns when the whole record is with the kernel. Threads: one. Failure:
-// Error (kIo).
+// Guarantees: append() returns when the whole record is with the kernel. A file that was removed is
+// made again, with a warning. Threads: one. Failure: Error (kIo).
 class RecordFile {
  public:
   // Opens or creates the file, and cuts it after its first `kept_bytes`. `what` names it in
@@ -23,6 +23,8 @@ class RecordFile {
   void append(std::string_view record);
 
  private:
+  void open(int64_t kept_bytes);
+
   // Constant after construction
   const std::string what_;
   const std::string path_;

@@ -1,12 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/parallel.h"
 
+#include <tbb/info.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
+#include <latch>
+#include <vector>
+
 #include "engine/base/check.h"
+#include "engine/base/threads.h"
 #include "kernels/cpu/handover.h"
 
 namespace strata::kernels {
+namespace {
+
+// TBB starts its workers when they have work, and ends the process when it is refused one.
+void require_threads(int count) {
+  std::latch over(1);
+  std::vector<std::jthread> threads;
+  try {
+    while (std::ssize(threads) < count) {
+      threads.push_back(start_thread([&over] { over.wait(); }));
+    }
+  } catch (...) {
+    over.count_down();
+    throw;
+  }
+  over.count_down();
+}
+
+}  // namespace
 
 struct Parallel::Arena {
   explicit Arena(int threads) : arena(threads) { arena.initialize(); }
@@ -15,6 +39,7 @@ struct Parallel::Arena {
 
 Parallel::Parallel(int threads) : threads_(threads) {
   STRATA_CHECK(threads >= 1);
+  require_threads(std::min(threads, tbb::info::default_concurrency()) - 1);
   arena_ = std::make_unique<Arena>(threads);
 }
 Parallel::~Parallel() = default;

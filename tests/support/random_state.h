@@ -89,10 +89,7 @@ class StateStore : public exec::StateSink, public exec::StateSource {
   void write(const exec::ChunkState& chunk) override {
     for (int64_t i = 0; i < chunk.state_count; ++i) {
       const int64_t element = chunk.state_first + i;
-      const int64_t hi = element - chunk.hi_first;
-      master_[chunk.segment][element] =
-          chunk.fp32 ? static_cast<float*>(chunk.hi)[hi]
-                     : join_master(static_cast<uint16_t*>(chunk.hi)[hi], chunk.lo[i]);
+      master_[chunk.segment][element] = chunk.master_at(element);
       exp_avg_[chunk.segment][element] = chunk.exp_avg[i];
       exp_avg_sq_[chunk.segment][element] = chunk.exp_avg_sq[i];
     }
@@ -100,18 +97,7 @@ class StateStore : public exec::StateSink, public exec::StateSource {
 
   void read(const exec::ChunkState& chunk) override {
     if (chunk.frozen) return frozen_.read(chunk);
-    for (int64_t i = 0; i < chunk.hi_count; ++i) {
-      const float master = master_[chunk.segment][chunk.hi_first + i];
-      if (chunk.fp32) {
-        static_cast<float*>(chunk.hi)[i] = master;
-      } else {
-        static_cast<uint16_t*>(chunk.hi)[i] = split_master(master).hi;
-        const int64_t state = chunk.hi_first + i - chunk.state_first;
-        if (chunk.lo && state >= 0 && state < chunk.state_count) {
-          chunk.lo[state] = split_master(master).lo;
-        }
-      }
-    }
+    exec::fill_chunk(chunk, [&](int64_t element) { return master_[chunk.segment][element]; });
     for (int64_t i = 0; i < chunk.state_count; ++i) {
       chunk.exp_avg[i] = exp_avg_[chunk.segment][chunk.state_first + i];
       chunk.exp_avg_sq[i] = exp_avg_sq_[chunk.segment][chunk.state_first + i];

@@ -29,6 +29,7 @@ struct RunOptions {
   int spoil_before = 0;   // before this step, run one with gradients that are not finite; 0 = never
   bool overlaps = false;  // submits each step before the step ahead of it is over
   double clip = 0.5;
+  double deadline_s = 60;
   double eps = 1e-8;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
@@ -143,7 +144,7 @@ class RankRun {
     options.volume.lock_name = "rank" + std::to_string(input_.mesh.rank) + ".lock";
     options.io_backend = options_.io_backend;
     options.groups = groups_;
-    options.deadline_s = 60;
+    options.deadline_s = options_.deadline_s;
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &initial_;
     if (input_.device.discrete) {

@@ -41,8 +41,8 @@ void expect_read_by(const MeshOfTest& readers, const std::string& path,
       const auto same = [&](const void* a, const void* b, int64_t width) {
         return std::memcmp(a, b, static_cast<size_t>(count * width)) == 0;
       };
-      ASSERT_TRUE(same(read.state().hi, wanted.state().hi, read.state().fp32 ? 4 : 2));
-      ASSERT_TRUE(read.state().fp32 || same(read.state().lo, wanted.state().lo, 2));
+      ASSERT_TRUE(same(read.state().hi, wanted.state().hi, read.state().hi_bytes(1)));
+      ASSERT_TRUE(read.state().has_masters() || same(read.state().lo, wanted.state().lo, 2));
       ASSERT_TRUE(same(read.state().exp_avg, wanted.state().exp_avg, 4));
       ASSERT_TRUE(same(read.state().exp_avg_sq, wanted.state().exp_avg_sq, 4));
     }

@@ -45,7 +45,7 @@ class Checkpoints : public testing::Test {
       exec::ChunkState state;
       state.segment = layout.chunks[i].segment;
       state.chunk = static_cast<int>(i);
-      state.fp32 = true;
+      state.recipe = Recipe::kFp32;
       state.hi_first = state.state_first = layout.chunks[i].offset;
       state.hi_count = state.state_count = count;
       state.hi = zeros.data();

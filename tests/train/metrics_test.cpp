@@ -13,6 +13,7 @@
 #include "engine/config/json.h"
 #include "engine/text/text_files.h"
 #include "engine/train/metrics_progress.h"
+#include "tests/support/log_capture.h"
 
 namespace strata::train {
 namespace {
@@ -109,6 +110,17 @@ TEST(Metrics, LinesAreThereAsSoonAsTheyAreAppended) {
   EXPECT_EQ(text_in(path), lines_of(1, 1));
   writer.append(metrics_of(2));
   EXPECT_EQ(text_in(path), lines_of(1, 2));
+}
+
+TEST(Metrics, AFileThatIsRemovedIsMadeAgain) {
+  const test::LogCapture captured;
+  const std::string path = fresh_file("metrics-removed.jsonl");
+  MetricsWriter writer(path, 0);
+  writer.append(metrics_of(1));
+  std::filesystem::remove(path);
+  for (const int64_t step : {2, 3}) writer.append(metrics_of(step));
+  EXPECT_EQ(text_in(path), lines_of(2, 3));
+  EXPECT_NE(captured.text().find(path + ": it was removed"), std::string::npos);
 }
 
 TEST(Metrics, ResumeDropsLaterRecords) {

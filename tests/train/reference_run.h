@@ -33,11 +33,8 @@ class Masters : public exec::StateSink {
   void write(const exec::ChunkState& chunk) override {
     for (int64_t i = 0; i < chunk.state_count; ++i) {
       const int64_t element = chunk.state_first + i;
-      const auto hi = static_cast<size_t>(element - chunk.hi_first);
       values_[static_cast<size_t>(chunk.segment)][static_cast<size_t>(element)] =
-          chunk.fp32 ? static_cast<const float*>(chunk.hi)[hi]
-                     : join_master(static_cast<const uint16_t*>(chunk.hi)[hi],
-                                   chunk.lo[static_cast<size_t>(i)]);
+          chunk.master_at(element);
     }
   }
 

@@ -74,11 +74,11 @@ class Weights : public testing::Test {
     exec::ChunkState state;
     state.segment = chunk.segment;
     state.chunk = static_cast<int>(index);
-    state.fp32 = recipe == Recipe::kFp32;
+    state.recipe = recipe;
     state.hi_first = state.state_first = chunk.offset + rank * count;
     state.hi_count = state.state_count = count;
     state.hi = hi.data();
-    state.lo = state.fp32 ? nullptr : lo.data();
+    state.lo = state.has_masters() ? nullptr : lo.data();
     state.exp_avg = moment1.data();
     state.exp_avg_sq = moment2.data();
     exec::fill_chunk(state, [&](int64_t element) { return weight_of(chunk.segment, element); });
@@ -98,15 +98,15 @@ class Weights : public testing::Test {
 
   // Every element of a part is right, and padding is zero; returns how many there are.
   int64_t expect_right(const exec::ChunkState& part, bool wants_lo) const {
-    EXPECT_EQ(part.lo != nullptr, wants_lo && !part.fp32);
+    EXPECT_EQ(part.lo != nullptr, wants_lo && !part.has_masters());
     for (int64_t i = 0; i < part.hi_count; ++i) {
       const int64_t element = part.hi_first + i;
       const float weight =
           is_padding(part.segment, element) ? 0.0f : weight_of(part.segment, element);
       const SplitMaster split = split_master(weight);
-      const bool right = part.fp32 ? static_cast<const float*>(part.hi)[i] == weight
-                                   : static_cast<const uint16_t*>(part.hi)[i] == split.hi &&
-                                         (part.lo == nullptr || part.lo[i] == split.lo);
+      const bool right = part.has_masters() ? *part.hi_at<float>(element) == weight
+                                            : *part.hi_at<uint16_t>(element) == split.hi &&
+                                                  (part.lo == nullptr || part.lo[i] == split.lo);
       if (right) continue;
       ADD_FAILURE() << "element " << element << " of segment " << part.segment;
       break;

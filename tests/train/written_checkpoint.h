@@ -52,11 +52,11 @@ class ChunkMemory {
     state_.segment = at.segment;
     state_.chunk = static_cast<int>(chunk);
     state_.frozen = at.frozen;
-    state_.fp32 = recipe == Recipe::kFp32;
+    state_.recipe = recipe;
     state_.hi_first = state_.state_first = at.offset + count * rank;
     state_.hi_count = state_.state_count = count;
-    state_.hi = state_.fp32 ? static_cast<void*>(master_.data()) : hi_.data();
-    state_.lo = state_.fp32 ? nullptr : lo_.data();
+    state_.hi = state_.has_masters() ? static_cast<void*>(master_.data()) : hi_.data();
+    state_.lo = state_.has_masters() ? nullptr : lo_.data();
     state_.exp_avg = exp_avg_.data();
     state_.exp_avg_sq = exp_avg_sq_.data();
   }
