@@ -271,16 +271,14 @@ constexpr OptionRow kTable[] = {
      "Ranks that slice the heads and feed-forward columns of every block among them and train on "
      "the same data; the number divides --ranks."},
     {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", kFromOne, "",
-     "Ranks that divide the blocks among them and pass the same data from one to the next; the "
-     "number divides --ranks."},
+     "Ranks that divide the blocks among them and train on the same data; N divides --ranks."},
     {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", kFromOne,
      "the fastest",
-     "Parts of a step's micro-batches that follow each other through the stages of "
-     "--pipeline-ranks; the number divides --accumulate."},
+     "Parts of a step that pass the pipeline ranks in turn; N divides --accumulate."},
     {"pipeline-schedule", kEnum, enum_field<&O::pipeline_schedule>(), kStep, kRanks, "", "", kAny,
      "",
-     "When stages go back: 1f1b as soon as they can, which keeps fewer activations; gpipe after "
-     "all forward passes; results are the same.",
+     "When pipeline ranks go back: 1f1b as soon as they can, with fewer activations kept; gpipe "
+     "after all forward passes.",
      kPipelineSchedules},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: gloo uses TCP; mpi uses the network of the "
