@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/frozen_source.h"
 #include "engine/checkpoint/model_sink.h"
+#include "engine/model_files/file.h"
 #include "engine/session/generation_config.h"
 #include "engine/session/given_state.h"
 #include "engine/session/model_use.h"
@@ -143,7 +143,7 @@ std::string Session::Impl::save(const std::string& directory) {
 
 void Session::Impl::export_model(const std::string& directory) {
   session::Live& state = live("export_model");
-  if (std::filesystem::exists(directory)) {
+  if (model::is_there(directory)) {
     throw Error(ErrorCode::kConfig, "export: " + directory + ": exists already (choose another)");
   }
   checkpoint::ModelSink sink(

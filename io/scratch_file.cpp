@@ -19,6 +19,7 @@
 #include <map>
 #include <numeric>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
@@ -79,6 +80,7 @@ Error no_space(const std::string& directory, uint64_t need, uint64_t free) {
 // Opens a file without a name. With O_TMPFILE it never has one. Otherwise it has one for a moment,
 // which no other process uses, because we hold the directory's lock.
 int open_nameless(const DirectoryLock& lock, const std::string& leftover_name, int extra_flags) {
+  const BlockingCall call("create scratch in", lock.directory());
   const int flags = O_RDWR | O_CLOEXEC | extra_flags;
   int fd = openat(lock.directory_fd(), ".", flags | O_TMPFILE | O_EXCL, 0600);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
@@ -96,10 +98,11 @@ int open_nameless(const DirectoryLock& lock, const std::string& leftover_name, i
   return fd;
 }
 
-int allocate(int fd, uint64_t bytes) {
+int allocate(const ScratchFile& file, uint64_t bytes) {
+  const BlockingCall call("reserve space", file.name);
   int rc = 0;
   do {
-    rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    rc = fallocate(file.fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   } while (rc == EINTR);
   return rc;
 }
@@ -184,7 +187,7 @@ int fill_with_zeros(const ScratchFile& file, uint64_t bytes, double deadline_s) 
 // Returns an errno value, or 0. Throws when the zeros needed exceed their limit, or the drive
 // hangs.
 int reserve(ScratchFile& file, const ScratchRequest& request) {
-  const int error = allocate(file.fd, request.bytes);
+  const int error = allocate(file, request.bytes);
   if (error != EOPNOTSUPP && error != ENOSYS) return error;
   if (!request.reserved) {
     return ftruncate(file.fd, static_cast<off_t>(request.bytes)) == 0 ? 0 : errno;
@@ -202,6 +205,7 @@ int reserve(ScratchFile& file, const ScratchRequest& request) {
 }
 
 FreeSpace free_space_at(int fd, const std::string& directory) {
+  const BlockingCall call("look at", directory);
   struct stat info {};
   struct statvfs space {};
   struct statfs kind {};
@@ -218,6 +222,7 @@ FreeSpace free_space_at(int fd, const std::string& directory) {
 DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lock_name,
                              const std::string& owner)
     : directory_(directory), lock_name_(lock_name) {
+  const BlockingCall call("lock", directory_);
   const auto foreign = [&] {
     close_all();
     return Error(ErrorCode::kConfig, "lock directory: " + directory + "/" + lock_name +
@@ -274,6 +279,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
 }
 
 DirectoryLock::~DirectoryLock() {
+  const BlockingCall call("unlock", directory_);
   unlinkat(directory_fd_, lock_name_.c_str(), 0);  // while the lock is held, so it is ours
   close_all();
 }
@@ -289,6 +295,7 @@ FreeSpace free_space(const DirectoryLock& lock) {
 }
 
 FreeSpace free_space(const std::string& directory) {
+  const BlockingCall call("look at", directory);
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     throw system_error(ErrorCode::kConfig, "nvme: " + directory, errno,
@@ -309,6 +316,7 @@ namespace {
 void require_different(const std::vector<std::string>& directories) {
   for (size_t i = 0; i < directories.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
+      const BlockingCall call("look at", directories[i]);
       std::error_code missing;  // reported elsewhere
       if (!std::filesystem::equivalent(directories[k], directories[i], missing)) continue;
       throw Error(ErrorCode::kConfig, "nvme: " + directories[k] + " and " + directories[i] +
@@ -350,12 +358,10 @@ ScratchFile create_scratch(const DirectoryLock& lock, const ScratchRequest& requ
   file.fd = open_nameless(lock, request.leftover_name, 0);
   if (file.fd < 0) {
     const bool full = is_full(errno);
-    const bool many = errno == EMFILE || errno == ENFILE;
     throw system_error(full ? ErrorCode::kDoesNotFit : ErrorCode::kConfig,
                        "create scratch file: " + lock.directory(), errno,
-                       full   ? "free space there, or name another directory"
-                       : many ? "raise ulimit -n, or use fewer files"
-                              : "make the directory writable, or name another");
+                       full ? "free space there, or name another directory"
+                            : "make the directory writable, or name another");
   }
   if (request.direct) enable_direct(file);
   int error = 0;

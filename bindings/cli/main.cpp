@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -170,10 +172,20 @@ int answered(const std::vector<std::string>& args, int code) {
               "standard output: incomplete (is the disk full, or the file closed?)");
 }
 
+// The next file that is opened would take the place of a closed standard stream, and get its text.
+void keep_places_of_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // Reading and writing fail, as on a closed stream.
+    (void)!open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 }  // namespace
 }  // namespace strata::cli
 
 int main(int argc, char** argv) {
+  strata::cli::keep_places_of_streams();
   // A file over a size limit is reported as an error of that file, not by a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   // A reader that closes the pipe (`strata train | head`) does not end a run.
@@ -189,6 +201,10 @@ int main(int argc, char** argv) {
         strata::ErrorCode::kConfig, "cannot use " + error.path1().string(), error.code().value());
     std::fprintf(stderr, "strata: error: %s\n", strata::printable(told.what()).c_str());
     return told.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::fputs("strata: error: out of memory (free memory, or raise its limit: ulimit -v)\n",
+               stderr);
+    return 4;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "strata: error: %s\n", strata::printable(error.what()).c_str());
     return 4;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/error.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include "engine/base/advice.h"
@@ -21,7 +22,9 @@ int Error::exit_code() const {
 
 Error system_error(ErrorCode code, const std::string& what, int errno_value,
                    const std::string& advice) {
-  const std::string way_out = advice.empty() ? usual_advice(errno_value) : advice;
+  // Advice about an object does not help where the process has no more files.
+  const bool is_limit = errno_value == EMFILE || errno_value == ENFILE;
+  const std::string way_out = advice.empty() || is_limit ? usual_advice(errno_value) : advice;
   std::string text = what + ": " + std::strerror(errno_value);
   if (!way_out.empty()) text += " (" + way_out + ")";
   return Error(code, text);

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
+
 namespace strata::checkpoint {
 
 int64_t bytes_below(const std::string& path) {
+  const BlockingCall call("look at", path);
   int64_t bytes = 0;
   std::error_code ignored;  // files that cannot be seen are not counted
   for (std::filesystem::recursive_directory_iterator at(path, ignored), end; at != end;

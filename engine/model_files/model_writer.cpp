@@ -176,6 +176,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
           ? plan_shards_like(*options_.like, options_.dtype)
           : plan_shards(spec, options_.dtype.value_or(DType::kF32), options_.shard_bytes);
   guarded("cannot write model: " + options_.path, [&] {
+    const BlockingCall call("create", partial_);
     const fs::path path(options_.path);
     const bool other =
         fs::exists(path) &&

@@ -153,7 +153,7 @@ config::RunOptions options_of_run(const config::Options& given) {
   const bool is_run = named.empty() || train::RunDirectory::is_run(named);
   const std::string& from = named.empty() ? given.out : named;
   const std::string source = from + (is_run ? "/run.json" : "/manifest.json");
-  if (named.empty() && !fs::exists(source)) return {};
+  if (named.empty() && !model::is_there(source)) return {};
   try {
     const Json about = is_run ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
     const Json* found = about.find("options");

@@ -21,6 +21,7 @@
 #include "engine/checkpoint/disk_use.h"
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
+#include "engine/model_files/file.h"
 #include "engine/model_files/other_files.h"
 #include "engine/session/prompts.h"
 #include "engine/train/best_checkpoint.h"
@@ -235,7 +236,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
   failures.collect([&] { check_scratch(options_); });
   failures.collect([&] {
     train::RunDirectory::check(options_.out);
-    if (!std::filesystem::exists(options_.out)) return;
+    if (!model::is_there(options_.out)) return;
     directory_.emplace(options_.out, "strata train");
     if (!options_.resume) refuse_second_run(options_, *directory_);
     // The export at the end would refuse it.
@@ -317,7 +318,7 @@ void Training::begin() {
   const int64_t last_record = resumed_.is_new ? 0 : resumed_.step;
   // A metrics file that cannot be continued is refused before anything changes. A new one is
   // created after run.json, without which the directory does not belong to a run.
-  const bool continues = std::filesystem::exists(directory_->metrics());
+  const bool continues = model::is_there(directory_->metrics());
   if (continues) metrics_.emplace(directory_->metrics(), last_record);
   remove_older_model(options_, *directory_);
   directory_->write_run(run_json());
@@ -343,7 +344,7 @@ void Training::begin() {
 // for.
 bool Training::has_model() const {
   if (!directory_ || !resumed_.is_own) return false;
-  if (!std::filesystem::exists(directory_->model())) return false;
+  if (!model::is_there(directory_->model())) return false;
   const checkpoint::FoundCheckpoint newest = checkpoint::find_checkpoint(
       directory_->checkpoints(), checkpoint::CheckpointCheck::kManifest);
   if (newest.step != resumed_.step || !newest.skipped.empty()) return false;
@@ -365,7 +366,7 @@ train::TrainResult Training::finish_without_steps() {
   export_model(resumed_.path);
   checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints,
                         checkpoint::linked_step(train::best_link(options_.out)));
-  if (!std::filesystem::exists(options_.out + "/" + train::kSummaryFile)) write_summary(result);
+  if (!model::is_there(options_.out + "/" + train::kSummaryFile)) write_summary(result);
   return result;
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/best_checkpoint.h"
 
-#include <filesystem>
-
 #include "engine/base/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/config/json.h"
+#include "engine/model_files/file.h"
 #include "engine/text/text_files.h"
 #include "engine/train/run_directory.h"
 
@@ -26,7 +25,7 @@ bool HeldOutLosses::add(int64_t step, double loss) {
 
 std::vector<HeldOutLoss> read_held_out_losses(const std::string& metrics, int64_t last_step) {
   std::vector<HeldOutLoss> losses;
-  if (!std::filesystem::exists(metrics)) return losses;
+  if (!model::is_there(metrics)) return losses;
   text::LineReader lines(metrics, [](int64_t, int64_t) {});
   while (lines.next() && lines.has_end()) {
     if (lines.text().find("\"eval_loss\"") == std::string_view::npos) continue;
@@ -52,7 +51,7 @@ void BestCheckpoint::begin(int64_t last_step) {
   if (!options_.keeps) return;
   const std::string checkpoints = run_ + "/" + kCheckpointsFolder;
   const std::string best = checkpoint::checkpoint_path(checkpoints, losses_.best_step);
-  if (losses_.best_step > 0 && std::filesystem::exists(best + "/manifest.json") &&
+  if (losses_.best_step > 0 && model::is_there(best + "/manifest.json") &&
       checkpoint::linked_step(link) != losses_.best_step) {
     checkpoint::link_checkpoint(link, checkpoints, losses_.best_step);
   }

@@ -5,11 +5,11 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
+#include "engine/model_files/file.h"
 #include "engine/text/text_files.h"
 
 namespace strata::train {
@@ -113,6 +113,6 @@ double unix_time_s() {
 
 MetricsWriter::MetricsWriter(const std::string& path, int64_t last_step)
     : file_("metrics", path,
-            last_step > 0 && std::filesystem::exists(path) ? kept_bytes(path, last_step) : 0) {}
+            last_step > 0 && model::is_there(path) ? kept_bytes(path, last_step) : 0) {}
 
 }  // namespace strata::train

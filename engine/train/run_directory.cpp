@@ -84,16 +84,16 @@ void RunDirectory::check(const std::string& path) {
 }
 
 bool RunDirectory::is_folder_of_run(const std::string& directory) {
+  const BlockingCall call("look at", directory);
   std::error_code ignored;
   const fs::path path = fs::weakly_canonical(without_trailing_slash(directory), ignored);
   const std::string name = path.filename().string();
   return (name == kCheckpointsFolder || name == kModelName) &&
-         fs::exists(path.parent_path() / kRunFile, ignored);
+         model::is_there(path.parent_path() / kRunFile);
 }
 
 bool RunDirectory::is_run(const std::string& directory) {
-  std::error_code ignored;
-  return fs::exists(fs::path(directory) / kRunFile, ignored);
+  return model::is_there(directory + "/" + kRunFile);
 }
 
 RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
@@ -102,7 +102,7 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& owner)
   create_directory(path_);
   lock_.emplace(path_, kLockFile, owner);
   check_is_run(path_);  // with the lock held, no other run changes it
-  has_run_ = fs::exists(fs::path(path_) / kRunFile);
+  has_run_ = is_run(path_);
 }
 
 std::string RunDirectory::checkpoints() const {

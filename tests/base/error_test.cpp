@@ -28,6 +28,8 @@ TEST(SystemError, SaysWhatToDoByItsErrno) {
 TEST(SystemError, TheCallersAdviceReplacesTheUsualOne) {
   EXPECT_EQ(text_of(ENOENT, "give a model"),
             "cannot open: a: No such file or directory (give a model)");
+  EXPECT_EQ(text_of(EMFILE, "give a model"),
+            "cannot open: a: Too many open files (raise the limit of open files: ulimit -n)");
 }
 
 TEST(SystemError, OfANetworkSaysNothingThatOnlyTheCallerKnows) {

@@ -66,10 +66,24 @@ TEST_F(Answers, ThatCannotBeWrittenAreAFailure) {
   const Arguments tokenize = {"tokenize", "--model", "good", "--text", "A ship"};
   for (const Arguments& arguments : {plan, eval, generate, tokenize, Arguments{"models"}}) {
     SCOPED_TRACE(arguments[0]);
-    EXPECT_EQ(into("> /dev/full", arguments), kFailed) << err_;
-    EXPECT_NE(err_.find("standard output: incomplete"), std::string::npos) << err_;
+    for (const char* sink : {"> /dev/full", ">&-"}) {
+      EXPECT_EQ(into(sink, arguments), kFailed) << err_;
+      EXPECT_NE(err_.find("standard output: incomplete"), std::string::npos) << err_;
+    }
     EXPECT_EQ(into("| true", arguments), 0) << err_;
   }
+}
+
+TEST_F(Answers, OfClosedStreamsGoIntoNoFileOfTheRun) {
+  Process process(
+      train({"--steps", "1000000"}),
+      {.directory = sandbox_.path(), .wrap = {"bash", "-c", "exec \"$@\" <&- >&- 2>&-", "bash"}});
+  while (!process.is_over() && !std::filesystem::exists(sandbox_ / "out/metrics.jsonl")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  for (const int stream : {0, 1, 2}) EXPECT_EQ(process.file_of(stream), "/dev/null");
+  process.kill(SIGTERM);
+  EXPECT_EQ(process.wait(), 0);
 }
 
 TEST_F(Answers, OfTheOtherCommands) {

@@ -30,10 +30,7 @@ class Hangs : public testing::Test {
   std::string least_budget(const Arguments& arguments) const {
     Process refused(arguments, here());
     EXPECT_EQ(refused.wait(), kDoesNotFit) << refused.out();
-    const std::string marker = "the least that fits is --host-memory ";
-    const std::string text = refused.err();
-    const size_t at = text.find(marker) + marker.size();
-    return text.substr(at, text.find("MiB", at) + 3 - at);
+    return std::to_string(least_mib(refused.err())) + "MiB";
   }
 
   // Runs while the drive hangs from that request on, and is sent `signal` when it does; then the
@@ -64,13 +61,16 @@ class Hangs : public testing::Test {
     EXPECT_NE(err.find("at offset "), std::string::npos) << err;
   }
 
-  // Whether it ended with an error of such a call, while that direction hangs from a request on:
-  // the thread itself stays in the kernel until the disk answers.
+  // Whether it ended with an error of such a call (empty: of any), while that direction hangs from
+  // a request on: the thread itself stays in the kernel until the disk answers.
   bool ends_for(const Arguments& arguments, const std::string& fault, const std::string& call) {
     SCOPED_TRACE(arguments[0] + ": " + fault);
     EXPECT_TRUE(disk_->fault(fault));
     Process process(arguments, here());
+    const auto start = std::chrono::steady_clock::now();
     const bool ended = process.prints_error("so this process must end", kEndsWithinS);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(passed.count(), kEndsWithinS) << "nothing watched the call that hung";
     EXPECT_TRUE(disk_->fault(fault.substr(0, fault.find(' ')) + " none 0 0"));
     EXPECT_EQ(process.wait(), ended ? kFailed : 0) << process.err();
     const std::string err = process.err();
@@ -78,8 +78,10 @@ class Hangs : public testing::Test {
     // While a file's bytes do not come, the kernel may hold up those who open it.
     const bool opens = call == "read" && err.find("error: open: ") != std::string::npos;
     for (const std::string& part :
-         {"error: " + (opens ? "open" : call) + ": ", std::string("drive/"),
-          std::string("no answer for "), std::string("see dmesg")}) {
+         {"error: " + (opens          ? "open: "
+                       : call.empty() ? ""
+                                      : call + ": "),
+          std::string("drive"), std::string("no answer for "), std::string("see dmesg")}) {
       EXPECT_NE(err.find(part), std::string::npos) << err;
     }
     return true;
@@ -177,6 +179,20 @@ TEST_F(Hangs, OfTheDriveThatCheckpointsAreWrittenToEndTheRun) {
   }
   Process next(run, here());
   EXPECT_EQ(next.wait(), 0) << next.err();
+}
+
+// At any call on directories: that of the run, and that of scratch.
+TEST_F(Hangs, OfADirectoryEndTheRun) {
+  make_model(sandbox_, "good", {.layers = 2, .hidden = 32, .vocabulary = 300});
+  Arguments run = train({"--io-deadline", "1", "--nvme", "drive", "--force"});
+  for (const std::string call : {"create", "list", "space", "rename"}) {
+    int calls = 0;
+    do {
+      run[4] = "drive/" + call + std::to_string(calls);
+      calls += 2;
+    } while (ends_for(run, call + " hang " + std::to_string(calls - 2) + " 1", ""));
+    EXPECT_GE(calls, 6) << call;
+  }
 }
 
 TEST_F(Hangs, TrainEndsAndTheNextRunResumes) {

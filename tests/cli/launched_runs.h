@@ -29,10 +29,6 @@ class LaunchedRuns : public testing::Test {
   ProcessOptions here() const { return {.directory = sandbox_.path()}; }
 
   // What the last checkpoint of a run holds.
-  static std::string state_in(const std::string& out) {
-    const size_t at = out.find("\nstate    ", out.find("\ndone "));
-    return at == std::string::npos ? out : out.substr(at, 26);
-  }
   std::string state_of(const Arguments& arguments, const ProcessOptions& options) const {
     Process process(arguments, options);
     EXPECT_EQ(process.wait(), 0) << process.err();

@@ -28,11 +28,7 @@ class Peaks : public Mistakes {
     all.insert(all.end(), {"--host-memory", "1MiB"});
     Process process(all, {.directory = sandbox_.path()});
     EXPECT_EQ(process.wait(), kDoesNotFit) << process.err();
-    const std::string marker = "the least that fits is --host-memory ";
-    const std::string text = process.err();
-    const size_t at = text.find(marker);
-    EXPECT_NE(at, std::string::npos) << text;
-    return std::strtoll(text.c_str() + at + marker.size(), nullptr, 10) * kMiB;
+    return least_mib(process.err()) * kMiB;
   }
   std::string err_;
 };

@@ -97,6 +97,13 @@ class Process {
   std::string out() const { return text_of(out_); }
   std::string err() const { return text_of(err_); }
 
+  // What it has open under that number.
+  std::string file_of(int descriptor) const {
+    std::error_code none;
+    return std::filesystem::read_symlink(
+        "/proc/" + std::to_string(child_) + "/fd/" + std::to_string(descriptor), none);
+  }
+
   // Waits for `text` on standard output or error; false when it ended, or too long passed, without
   // it.
   bool prints(const std::string& text, double limit_s = 60) { return shows(out_, text, limit_s); }
@@ -224,6 +231,23 @@ inline void make_model(const Sandbox& sandbox, const std::string& name, const Sm
                 std::to_string(model.seed)},
                {.directory = sandbox.path()});
   ASSERT_EQ(init.wait(), 0) << init.err();
+}
+
+// The least --host-memory that a refusal names, in MiB.
+inline int64_t least_mib(const std::string& refusal) {
+  const std::string marker = "the least that fits is --host-memory ";
+  const size_t at = refusal.find(marker);
+  EXPECT_NE(at, refusal.npos) << refusal;
+  return at == refusal.npos ? 0 : std::atoll(refusal.c_str() + at + marker.size());
+}
+
+// The hash of a run's state, of what `strata train` printed; a plan has a line of that name too.
+inline std::string state_in(const std::string& out) {
+  const std::string name = "\nstate    ";
+  const size_t at = out.rfind(name);
+  const std::string hash = at == out.npos ? "" : out.substr(at + name.size(), 16);
+  EXPECT_TRUE(hash.size() == 16 && hash.find_first_not_of("0123456789abcdef") == hash.npos) << out;
+  return hash;
 }
 
 }  // namespace strata::cli::test

@@ -33,10 +33,6 @@ class Records : public testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return run(all);
   }
-  static std::string state_of(const std::string& out) {
-    const size_t at = out.find("\nstate    ");
-    return at == out.npos ? "no state: " + out : out.substr(at, 26);
-  }
   // Options with which a run of the model "wide" spills its state.
   Arguments spilling(const Arguments& more) {
     make_model(sandbox_, "wide", {.layers = 4, .hidden = 96});
@@ -48,10 +44,7 @@ class Records : public testing::Test {
     refused.insert(refused.end(), all.begin(), all.end());
     Process process(refused, {.directory = sandbox_.path()});
     EXPECT_EQ(process.wait(), 3) << process.out();
-    const std::string marker = "the least that fits is --host-memory ";
-    const std::string text = process.err();
-    const size_t at = text.find(marker) + marker.size();
-    all.insert(all.end(), {"--host-memory", text.substr(at, text.find("MiB", at) + 3 - at)});
+    all.insert(all.end(), {"--host-memory", std::to_string(least_mib(process.err())) + "MiB"});
     return all;
   }
   config::Json json(const std::string& name) {
@@ -140,7 +133,7 @@ TEST_F(Records, TracingChangesNoBitAndItsEventsAreThoseOfThePlan) {
   EXPECT_FALSE(has("plain/trace.json") || has("plain/lanes.json"));
   Arguments traced = spilled;
   traced.insert(traced.end(), {"--trace-steps", "2", "--trace-from", "3"});
-  EXPECT_EQ(state_of(train("traced", traced)), state_of(plain));
+  EXPECT_EQ(state_in(train("traced", traced)), state_in(plain));
   EXPECT_FALSE(has("traced/trace.json.tmp"));
   const std::string text = read_text(sandbox_ / "traced/trace.json");
   const TraceFacts facts = check_trace(config::Json::parse(text, "trace"));
@@ -161,7 +154,7 @@ TEST_F(Records, EveryRankIsAProcessOfTheTrace) {
   const std::string plain = train("plain", ranks);
   Arguments traced = ranks;
   traced.insert(traced.end(), {"--trace-steps", "3"});
-  EXPECT_EQ(state_of(train("run", traced)), state_of(plain));
+  EXPECT_EQ(state_in(train("run", traced)), state_in(plain));
   const TraceFacts facts = check_trace(json("run/trace.json"));
   EXPECT_EQ(facts.problem, "");
   EXPECT_EQ(facts.processes, (std::set<int64_t>{0, 1}));
@@ -235,7 +228,7 @@ TEST_F(Records, PatienceEndsARunAndAResumedRunKeepsTheCount) {
   Arguments first = rising;
   first.insert(first.end(), {"--steps", "1000", "--checkpoint-every", std::to_string(last - 1)});
   const std::string whole = train("other", first);
-  EXPECT_EQ(state_of(whole), state_of(out));
+  EXPECT_EQ(state_in(whole), state_in(out));
   run({"train", "--out", "other", "--resume",
        "other/checkpoints/step-" + std::string(6 - std::to_string(last - 1).size(), '0') +
            std::to_string(last - 1),
@@ -243,7 +236,7 @@ TEST_F(Records, PatienceEndsARunAndAResumedRunKeepsTheCount) {
   EXPECT_EQ(*json("other/summary.json").find("last_step")->int64(), last);
   const std::string again = run({"train", "--out", "other", "--resume"});
   EXPECT_SAYS(again, fmt::format("nothing to do: --patience 2 ended the run at step {}", last));
-  EXPECT_EQ(state_of(again), state_of(out));
+  EXPECT_EQ(state_in(again), state_in(out));
 }
 
 // The checkpoint of a step is written before its evaluation, so a stop may come between them.

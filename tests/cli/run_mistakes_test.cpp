@@ -39,10 +39,7 @@ TEST_F(Mistakes, AScratchDirectoryThatARunHolds) {
   least[2] = "wide";
   Process refused(least, {.directory = sandbox_.path()});
   ASSERT_EQ(refused.wait(), kDoesNotFit) << refused.err();
-  const std::string marker = "the least that fits is --host-memory ";
-  const size_t at = refused.err().find(marker);
-  ASSERT_NE(at, std::string::npos) << refused.err();
-  least.back() = std::to_string(std::stoi(refused.err().substr(at + marker.size()))) + "MiB";
+  least.back() = std::to_string(least_mib(refused.err())) + "MiB";
   Process holder(least, {.directory = sandbox_.path()});
   ASSERT_TRUE(holder.prints("step 1/")) << holder.err();
   expect_refusal({"scratch in use",

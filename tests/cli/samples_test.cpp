@@ -40,11 +40,6 @@ class SamplesOfRuns : public testing::Test {
   std::string train(const std::string& out, const Arguments& more) {
     return run(training(out, more));
   }
-  // The state's hash, of what `train` prints.
-  static std::string state_of(const std::string& out) {
-    const size_t at = out.find("\nstate    ");
-    return at == out.npos ? "no state: " + out : out.substr(at, 26);
-  }
   static Arguments sampling(Arguments more) {
     more.insert(more.end(), {"--sample-prompts", "prompts.txt", "--sample-tokens", "6"});
     return more;
@@ -77,7 +72,7 @@ class SamplesOfRuns : public testing::Test {
   Records expect_same_training(const Arguments& more) {
     const std::string plain = train("plain", more);
     const std::string sampled = train("sampled", sampling(more));
-    EXPECT_EQ(state_of(sampled), state_of(plain));
+    EXPECT_EQ(state_in(sampled), state_in(plain));
     const Records records_of_both = records("sampled");
     EXPECT_EQ(records_of_both.losses, records("plain").losses);
     EXPECT_TRUE(records("plain").texts.empty());

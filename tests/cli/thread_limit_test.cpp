@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the system gives no more threads, a command ends with an error that says what to do:
-// whichever of its threads is the first that it does not get.
+// Where the system gives no more threads or memory, a command ends with an error that says what to
+// do: whichever of its threads or allocations is the first that it does not get.
 #include "tests/cli/mistake.h"
 
 namespace strata::cli::test {
@@ -36,8 +36,23 @@ TEST_F(ThreadLimit, EndsARunWithAnError) {
   if (geteuid() != 0) GTEST_SKIP() << "another user is needed, whose processes are counted";
   Process trial({"--version"}, {.directory = sandbox_.path(), .drops_root = true});
   if (trial.wait() != 0) GTEST_SKIP() << "another user cannot reach the program here";
-  Arguments run = train({"--threads", "1", "--ranks", "2", "--force"});
-  EXPECT_GT(refusals(run, 1, 64), 8);
+  EXPECT_GT(refusals(train({"--threads", "1", "--ranks", "2", "--force"}), 1, 64), 8);
+  EXPECT_GT(refusals(train({"--threads", "4", "--force"}), 1, 64), 3);
+}
+
+TEST_F(ThreadLimit, OfAddressSpaceEndsARunWithAnError) {
+  int refused = 0;
+  for (int mib = 80; mib <= 400; mib += 20) {
+    SCOPED_TRACE(std::to_string(mib) + " MiB");
+    const std::string limited = "ulimit -v " + std::to_string(mib << 10) + " && exec \"$@\"";
+    Process process(train({"--threads", "4", "--force"}),
+                    {.directory = sandbox_.path(), .wrap = {"bash", "-c", limited, "bash"}});
+    const int code = process.wait();
+    refused += code != 0;
+    EXPECT_TRUE(code == 0 || code == kFailed || code == kDoesNotFit) << process.err();
+    EXPECT_TRUE(code == 0 || process.err().ends_with(")\n")) << process.err();
+  }
+  EXPECT_GE(refused, 2);
 }
 
 }  // namespace

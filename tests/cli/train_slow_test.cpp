@@ -36,17 +36,11 @@ class SameState : public testing::Test {
 
   ProcessOptions here() const { return {.directory = sandbox_.path()}; }
 
-  // The state line of the summary: the hash of the last checkpoint.
-  static std::string state_of(const std::string& out) {
-    const size_t at = out.find("\nstate    ");
-    return at == std::string::npos ? "no state in\n" + out : out.substr(at + 10, 16);
-  }
-
   std::string state_after(const std::string& out, const Arguments& more) {
     Process run(train(out, more), here());
     EXPECT_EQ(run.wait(), 0) << run.err();
     last_out_ = run.out();
-    return state_of(last_out_);
+    return state_in(last_out_);
   }
 
   // The least host budget that the program names when it refuses a smaller one.
@@ -54,10 +48,7 @@ class SameState : public testing::Test {
     more.insert(more.end(), {"--host-memory", "1MiB"});
     Process refused(train("refused", more), here());
     EXPECT_EQ(refused.wait(), 3) << refused.out();
-    const std::string marker = "the least that fits is --host-memory ";
-    const std::string text = refused.err();
-    const size_t at = text.find(marker) + marker.size();
-    return text.substr(at, text.find("MiB", at) + 3 - at);
+    return std::to_string(least_mib(refused.err())) + "MiB";
   }
 
   const Sandbox sandbox_;
@@ -165,10 +156,7 @@ TEST_F(SameState, EvaluationNeedsNoScratch) {
   };
   Process refused = eval({"--offload", "none", "--host-memory", "1MiB"});
   EXPECT_EQ(refused.wait(), 3);
-  const std::string marker = "the least that fits is --host-memory ";
-  const size_t at = refused.err().find(marker);
-  ASSERT_NE(at, std::string::npos) << refused.err();
-  const int resident_mib = std::stoi(refused.err().substr(at + marker.size()));
+  const int64_t resident_mib = least_mib(refused.err());
   Process resident = eval({"--offload", "none"});
   EXPECT_EQ(resident.wait(), 0) << resident.err();
   Process streamed = eval({"--host-memory", std::to_string(resident_mib - 8) + "MiB"});

@@ -40,10 +40,7 @@ class CudaProgram : public testing::Test {
   }
   // The hash on the line "state" of a run.
   std::string state_after(const std::string& out, const Arguments& more) const {
-    const std::string text = said(train(out, more), 0);
-    const size_t at = text.rfind("\nstate    ");
-    EXPECT_NE(at, std::string::npos) << text;
-    return at == std::string::npos ? "" : text.substr(at + 10, 16);
+    return state_in(said(train(out, more), 0));
   }
   // The options with state on a drive and the least memory with which they are not refused.
   Arguments in_least_memory(Arguments options) const {

@@ -3,9 +3,10 @@
 //
 // Writing "<direction> <kind> <index> <count>" to the file `faults` makes the next operations of
 // that direction, from `index` on, fail `count` times. Directions: read, write, fsync (of files and
-// directories), rename, reserve (fallocate). Kinds: eio, enospc; of reads, writes and fsync also
-// hang (until the next line of that direction), of reads and writes eagain, short, flip, misdirect,
-// of writes stale and torn (the second half is lost), of reads slow (half a second). Every I/O
+// directories), rename, reserve (fallocate), create (of files and directories), list, space
+// (statfs). Kinds: eio, enospc, hang (until the next line of that direction), of reads and writes
+// eagain, short, flip, misdirect, of writes stale and torn (the second half is lost), of reads slow
+// (half a second). Every I/O
 // comes here at once, and there is no fallocate; `cached`, the kernel holds what is written and
 // sends it later, as it does with a disk. The count of inodes that statvfs tells is the count of
 // bytes written.
@@ -86,8 +87,10 @@ std::shared_ptr<File> file_of(const char* path, const fuse_file_info* info) {
   return at == d.files.end() ? nullptr : at->second;
 }
 
-// The error of an operation without data.
-int error_of(const std::string& fault) {
+// The error of an operation without data, which may first hang.
+int fail(const std::string& direction) {
+  const std::string fault = next_fault(direction);
+  if (fault == "hang") hang(direction);
   return fault == "eio" ? -EIO : fault == "enospc" ? -ENOSPC : 0;
 }
 
@@ -139,6 +142,8 @@ int disk_open(const char* path, fuse_file_info* info) {
 }
 
 int disk_create(const char* path, mode_t, fuse_file_info* info) {
+  const bool is_command = std::strcmp(path, "/faults") == 0;
+  if (const int error = is_command ? 0 : fail("create"); error != 0) return error;
   {
     const std::lock_guard lock(disk().mu);
     disk().files[path] = std::make_shared<File>();
@@ -158,6 +163,7 @@ int disk_unlink(const char* path) {
 }
 
 int disk_mkdir(const char* path, mode_t) {
+  if (const int error = fail("create"); error != 0) return error;
   const std::lock_guard lock(disk().mu);
   return disk().directories.insert(path).second ? 0 : -EEXIST;
 }
@@ -169,7 +175,7 @@ int disk_rmdir(const char* path) {
 }
 
 int disk_rename(const char* from, const char* to, unsigned flags) {
-  if (const int error = error_of(next_fault("rename")); error != 0) return error;
+  if (const int error = fail("rename"); error != 0) return error;
   Disk& d = disk();
   const std::lock_guard lock(d.mu);
   if (flags != 0) return -EINVAL;  // no exchange here
@@ -185,6 +191,7 @@ int disk_rename(const char* from, const char* to, unsigned flags) {
 }
 
 int disk_opendir(const char* path, fuse_file_info* info) {
+  if (const int error = fail("list"); error != 0) return error;
   const std::lock_guard lock(disk().mu);
   info->fh = disk().next_handle++;
   disk().open_directories[info->fh] = path;
@@ -216,7 +223,7 @@ int disk_truncate(const char* path, off_t bytes, fuse_file_info* info) {
 
 int disk_fallocate(const char* path, int mode, off_t offset, off_t bytes, fuse_file_info* info) {
   if (mode != 0 || !disk().cached) return -EOPNOTSUPP;
-  if (const int error = error_of(next_fault("reserve")); error != 0) return error;
+  if (const int error = fail("reserve"); error != 0) return error;
   const std::lock_guard lock(disk().mu);
   const auto file = file_of(path, info);
   if (file == nullptr) return -ENOENT;
@@ -279,6 +286,7 @@ int disk_write(const char* path, const char* data, size_t bytes, off_t offset,
 }
 
 int disk_statfs(const char*, struct statvfs* space) {
+  if (const int error = fail("space"); error != 0) return error;
   std::memset(space, 0, sizeof *space);
   space->f_bsize = space->f_frsize = 4096;
   space->f_blocks = space->f_bfree = space->f_bavail = 1 << 16;
@@ -296,9 +304,7 @@ void* disk_init(fuse_conn_info* connection, fuse_config* config) {
 }
 
 int disk_fsync(const char*, int, fuse_file_info*) {
-  const std::string fault = next_fault("fsync");
-  if (fault == "hang") hang("fsync");
-  return error_of(fault);
+  return fail("fsync");
 }
 
 // A kernel that holds what is written tells the time of it; nobody asks for it.

@@ -121,14 +121,16 @@ TEST_P(FuseDisk, ARefusedRequestIsTriedAgain) {
   EXPECT_EQ(read_all(), "right");
   EXPECT_EQ(volume_->counters().rereads, 0u);
   const std::string cause = asks_itself ? "Resource temporarily unavailable" : "no answer for ";
-  if (!asks_itself) open_channel(kShort_s);
-  fault("read eagain 0 1000000");
-  expect_named(read_all(), cause);
-  fault("read eagain 0 0");
+  const auto expect_refused = [&](const std::string& direction, const auto& move) {
+    if (!asks_itself) open_channel(kShort_s);
+    fault(direction + " eagain 0 1000000");
+    expect_named(move(), cause);
+    fault(direction + " eagain 0 0");
+    open_channel(kAmple_s);  // once the kernel asks no more
+  };
+  expect_refused("read", [&] { return read_all(); });
   EXPECT_EQ(read_all(), "right");
-  fault("write eagain 0 1000000");
-  expect_named(write_all(), cause);
-  fault("write eagain 0 0");
+  expect_refused("write", [&] { return write_all(); });
 }
 
 // This file system has no O_TMPFILE: scratch has a name for a moment, and a run that died then left
