@@ -190,7 +190,8 @@ int64_t transfer_bytes(const plan::PlanInput& input) {
 
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {
   const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
-  const int64_t per_rank = kRankBytes + (threads + plan::kLaneCount) * kThreadBytes;
+  const int64_t lanes = plan::kLaneCount - (options.pipeline_ranks > 1 ? 0 : 1);  // comm_stage
+  const int64_t per_rank = kRankBytes + (threads + lanes) * kThreadBytes;
   constexpr double kFarTooMuch = 1e15;
   const double tokens = static_cast<double>(options.accumulate) *
                         static_cast<double>(options.micro_batch) *

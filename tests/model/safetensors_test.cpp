@@ -89,7 +89,7 @@ TEST(Safetensors, EveryLieIsRefusedWithItsName) {
            "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
        4, "duplicate member"},
       {R"([1])", 0, "not a JSON object"},
-      {R"({"a": )", 0, "x.safetensors header:1:"},
+      {R"({"a": )", 0, "x.safetensors header: line 1, column "},
   };
   for (const auto& one : cases) {
     EXPECT_NE(header_error(file_of(one.header, one.data_bytes)).find(one.said), std::string::npos)
