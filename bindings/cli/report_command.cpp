@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 #include "bindings/cli/commands.h"
 #include "engine/base/error.h"
@@ -15,6 +17,18 @@
 namespace strata::cli {
 
 namespace {
+
+// Whether a file is there that is no page, so that nothing else is lost by a wrong --out.
+bool is_other_file(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return false;
+  constexpr std::string_view kBegin = "<!doctype html>";
+  std::string begin(kBegin.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<size_t>(file.gcount()));
+  return !begin.empty() && begin != kBegin;
+}
 
 // A path that cannot be written is a wrong option.
 void write_page(const std::string& path, const std::string& html) {
@@ -33,6 +47,10 @@ int run_report(const config::Options& options) {
   const std::string path = options.out.empty() ? run.path + "/report.html" : options.out;
   if (std::filesystem::is_directory(path)) {
     throw Error(ErrorCode::kUsage, "report: " + path + ": is a directory (give --out a file)");
+  }
+  if (is_other_file(path)) {
+    throw Error(ErrorCode::kUsage,
+                "report: " + path + ": exists and is not a report (give another --out)");
   }
   write_page(path, report::report_html(run));
   if (options.json) {

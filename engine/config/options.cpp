@@ -162,12 +162,26 @@ void collect_import(const ConfigImport& import, const std::string& name,
   }
 }
 
+// The option that an argument names with one dash, or with a long one as web pages have them; null
+// where it names none.
+const OptionRow* misdashed(std::string_view argument) {
+  size_t dashes = 0;
+  for (const std::string_view dash : {"\u2014", "\u2013", "-"}) {
+    while (argument.starts_with(dash)) {
+      argument.remove_prefix(dash.size());
+      ++dashes;
+    }
+  }
+  return dashes == 0 ? nullptr : find_option(argument.substr(0, argument.find('=')));
+}
+
 // What to do about args[at], which belongs to no flag.
 std::string stray_advice(std::span<const std::string> args, size_t at, Command command) {
   size_t flag = at;
   while (flag > 0 && !is_flag(args[flag])) --flag;
   const OptionRow* before = is_flag(args[flag]) ? find_option(args[flag].substr(2)) : nullptr;
   const std::string_view name = name_of(command);
+  if (const OptionRow* meant = misdashed(args[at])) return fmt::format("write --{}", meant->name);
   if (before != nullptr && takes_several(*before) && !args[at].starts_with('-')) {
     std::string joined = args[flag + 1];
     for (size_t i = flag + 2; i <= at; ++i) joined += " " + args[i];
@@ -194,6 +208,8 @@ void collect_args(std::span<const std::string> args, Command command, OptionColl
     if (!is_flag(args[at])) {
       collector.problem(fmt::format("unexpected argument \"{}\" ({})", args[at],
                                     stray_advice(args, at, command)));
+      const bool has_value = misdashed(args[at]) != nullptr && at + 1 < args.size();
+      if (has_value && !is_flag(args[at + 1])) ++at;  // probably its value
       continue;
     }
     const Flag flag = flag_at(args, at);

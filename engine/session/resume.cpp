@@ -139,6 +139,16 @@ void refuse_left_behind(const config::Options& options, const train::RunDirector
                           resumed.is_new ? "other" : "later"));
 }
 
+// A run that was to end earlier than it did is a mistake, and would be noted as its end.
+void require_steps_ahead(const config::Options& options, const Resumed& resumed) {
+  if (options.steps == 0 || options.steps >= resumed.step || options.force) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("resume: {}: --steps {} is fewer than the {} that are done (give more, or "
+                  "leave it out to go on to the run's own end)",
+                  resumed.path, options.steps, resumed.step));
+}
+
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
@@ -223,6 +233,7 @@ Resumed find_resumed(const config::Options& options,
                              : resume_newest(options.out, directory);
   if (resumed.path.empty()) return resumed;
   read_about(model, options, resumed);
+  require_steps_ahead(options, resumed);
   train::ResumeChanges changes = train::changed_options(resumed.about, options);
   for (std::string& change :
        train::changed_model(resumed.about, resumed.frozen, model.path()).breaking) {

@@ -119,6 +119,17 @@ TEST_F(Records, AReportThatCannotBeWrittenIsAWrongOption) {
   EXPECT_SAYS(process.err(), "report: nowhere: No such file or directory (give another --out)");
 }
 
+TEST_F(Records, AReportReplacesNothingButAReport) {
+  EXPECT_SAYS(train("run", {"--steps", "1"}), "machine  small-2core of ");
+  run({"report", "run", "--out", "it.html"});
+  run({"report", "run", "--out", "it.html"});
+  write_text(sandbox_ / "data.txt", "words");
+  Process process({"report", "run", "--out", "data.txt"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_SAYS(process.err(), "report: data.txt: exists and is not a report (give another --out)");
+  EXPECT_EQ(read_text(sandbox_ / "data.txt"), "words");
+}
+
 TEST_F(Records, ATraceLongerThanTheRunSaysSo) {
   Process process({"train", "--model", "model", "--data", STRATA_TEXT, "--out", "run", "--machine",
                    STRATA_MACHINE, "--sequence-length", "32", "--steps", "1", "--trace-steps", "9"},

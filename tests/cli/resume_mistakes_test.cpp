@@ -150,6 +150,11 @@ TEST_F(Mistakes, AResumeTakesTheOptionsOfItsRun) {
   EXPECT_NE(nothing.out().find("nothing to do"), std::string::npos) << nothing.out();
   EXPECT_EQ(nothing.err(), "");
   EXPECT_EQ(options(), before);
+  Process fewer({"train", "--out", "run", "--resume", "--steps", "1"},
+                {.directory = sandbox_.path()});
+  EXPECT_EQ(fewer.wait(), 2) << fewer.out();
+  EXPECT_NE(fewer.err().find("--steps 1 is fewer than the "), std::string::npos) << fewer.err();
+  EXPECT_EQ(options(), before);
   Process more({"train", "--out", "run", "--resume", "--steps", "300", "--lr", "2e-3"},
                {.directory = sandbox_.path()});
   ASSERT_TRUE(more.prints_error("resume: from here on ")) << more.out();

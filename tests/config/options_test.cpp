@@ -205,6 +205,8 @@ TEST(Options, WhatCannotBeReadIsRefused) {
   EXPECT_HAS(train_error({"--steps"}), "--steps needs a value");
   EXPECT_HAS(train_error({"--steps", "1", "--steps", "2"}), "--steps is given twice");
   EXPECT_HAS(train_error({"extra"}), "unexpected argument \"extra\"");
+  EXPECT_HAS(train_error({"-lr", "1e-4"}), "unexpected argument \"-lr\" (write --lr)");
+  EXPECT_HAS(train_error({"\u2013lr", "1e-4"}), "(write --lr)");
   EXPECT_HAS(train_error({"--host-memory", "-1"}), "is not a size");
   EXPECT_HAS(train_error({"--host-memory", "0"}), "is out of range");
   EXPECT_HAS(train_error({"--host-memory", "24"}),
