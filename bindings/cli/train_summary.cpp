@@ -31,7 +31,9 @@ std::string time_line(const train::TrainResult& result) {
       format_duration(result.train_s), format_duration(at(result.busy_s, Lane::kCompute)),
       format_duration(read), format_duration(at(stall, Lane::kWrite)),
       format_duration(at(stall, Lane::kOptimizer) + at(stall, Lane::kUpdate)),
-      format_duration(link), format_duration(at(stall, Lane::kComm) + at(stall, Lane::kCommInner)));
+      format_duration(link),
+      format_duration(at(stall, Lane::kComm) + at(stall, Lane::kCommInner) +
+                      at(stall, Lane::kCommStage)));
 }
 
 // An emulated device's memory also belongs to this process, beside the host's budget.

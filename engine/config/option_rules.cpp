@@ -104,20 +104,32 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
 }
 
 void check_ranks(const Options& options, std::vector<std::string>& problems) {
+  const bool sliced = options.tensor_ranks > 1;
   const auto require_divides = [&](const char* name, int64_t part, int64_t ranks,
-                                   const char* of_ranks) {
+                                   const char* of_ranks, int64_t multiple) {
     if (ranks % part == 0) return true;
     problems.push_back(fmt::format(
-        "--{0} {1} does not divide {2} {3} (give --ranks a multiple of {1}, or --{0} 1)", name,
-        part, of_ranks, ranks));
+        "--{0} {1} does not divide {2} {3} (give --ranks a multiple of {4}, or --{0} 1)", name,
+        part, of_ranks, ranks, multiple));
     return false;
   };
-  if (!require_divides("tensor-ranks", options.tensor_ranks, options.ranks, "--ranks")) return;
-  const bool sliced = options.tensor_ranks > 1;
+  if (!require_divides("tensor-ranks", options.tensor_ranks, options.ranks, "--ranks",
+                       options.tensor_ranks)) {
+    return;
+  }
   if (!require_divides("pipeline-ranks", options.pipeline_ranks,
                        options.ranks / options.tensor_ranks,
-                       sliced ? "--ranks / --tensor-ranks =" : "--ranks")) {
+                       sliced ? "--ranks / --tensor-ranks =" : "--ranks",
+                       options.tensor_ranks * options.pipeline_ranks)) {
     return;
+  }
+  constexpr int64_t kMostOfWindow = 16384;
+  const int64_t windows = options.pipeline_windows > 0 ? options.pipeline_windows : 1;
+  if (options.pipeline_ranks > 1 && options.accumulate / windows > kMostOfWindow) {
+    problems.push_back(
+        fmt::format("--accumulate {} with {} is more than {} micro-batches at a time (give "
+                    "--pipeline-windows N, or a larger --micro-batch instead)",
+                    options.accumulate, counted(windows, "window"), kMostOfWindow));
   }
   if (options.pipeline_windows > 0 && options.accumulate % options.pipeline_windows != 0) {
     problems.push_back(

@@ -270,9 +270,9 @@ constexpr OptionRow kTable[] = {
     {"tensor-ranks", kInt, &O::tensor_ranks, kStep, kRanks, "N", "", kFromOne, "",
      "Ranks that slice the heads and feed-forward columns of every block among them and train on "
      "the same data; the number divides --ranks."},
-    {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", kFromOne, "",
+    {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", up_to(4096), "",
      "Ranks that divide the blocks among them and train on the same data; N divides --ranks."},
-    {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", kFromOne,
+    {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", up_to(2048),
      "the fastest",
      "Parts of a step that pass the pipeline ranks in turn; N divides --accumulate."},
     {"pipeline-schedule", kEnum, enum_field<&O::pipeline_schedule>(), kStep, kRanks, "", "", kAny,

@@ -69,15 +69,15 @@ class Clock {
   double last_ = 0;
 };
 
-// The most of the intervals [begin, end] at one time.
+// The most of the intervals [begin, end] at one time. Their begins ascend, and so do their ends.
 int most_at_once(const std::vector<std::pair<int, int>>& intervals) {
-  int most = 1;
-  for (const auto& [at, unused] : intervals) {
-    int count = 0;
-    for (const auto& [begin, end] : intervals) count += begin <= at && at <= end ? 1 : 0;
-    most = std::max(most, count);
+  size_t most = 1;
+  size_t first = 0;  // that has not ended
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    while (intervals[first].second < intervals[i].first) ++first;
+    most = std::max(most, i + 1 - first);
   }
-  return most;
+  return static_cast<int>(most);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "engine/plan/placement_base.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine/plan/refusal.h"
@@ -84,6 +85,7 @@ SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& optio
   if (rows > 0) return {.micro_batch = rows};
   const int64_t batches = halved(input.micro_batches, 1, [](PlanInput& to, int64_t count) {
     to.micro_batches = static_cast<int>(count);
+    to.windows.count = std::gcd(to.windows.count, to.micro_batches);
   });
   if (batches > 0) return {.accumulate = batches};
   return {.sequence_length = halved(shape.length, kLeastLength,

@@ -134,7 +134,7 @@ std::string plan_section(const RunRecord& run) {
           median_of(run, [](const StepRecord& step) { return step.stall_total_s(); }),
           format_duration);
   for (const char* lane : {"compute", "optimizer", "update", "read_weights", "read_state", "write",
-                           "upload", "download", "comm", "comm_inner"}) {
+                           "upload", "download", "comm", "comm_inner", "comm_stage"}) {
     const Number busy = planned({"busy_s", lane});
     if (busy.value_or(0) <= 0) continue;
     add_row(rows, fmt::format("lane {} works in a step", lane).c_str(), busy, mean_busy(run, lane),

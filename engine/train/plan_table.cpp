@@ -85,7 +85,9 @@ std::string used_text(const RunPlan& run, Arena arena) {
   const plan::Plan& plan = run.ranks.front();
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
   const bool is_alone = run.ranks_on_node == 1;
-  const std::string rank = run.input.mesh.world > 1 ? " for each rank" : "";
+  const std::string rank = run.input.mesh.pipeline > 1 ? " for each rank of the first stage"
+                           : run.input.mesh.world > 1  ? " for each rank"
+                                                       : "";
   if (arena == Arena::kHost && is_alone) {
     return format_bytes(used_bytes(plan, arena) + run.outside_bytes) + " of " +
            format_bytes(run.host_budget) + rank + margin_text(run, arena);

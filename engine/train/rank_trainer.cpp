@@ -136,10 +136,15 @@ void RankTrainer::sum_up(TrainResult& result) const {
     counts.insert(counts.end(), {&memory.resident_bytes, &memory.resident_peak_bytes,
                                  &memory.file_bytes, &memory.heap_bytes, &memory.stack_bytes});
   }
+  const bool staged = plan_.mesh.pipeline > 1;
+  if (staged) counts.insert(counts.end(), {&result.step_read_bytes, &result.step_write_bytes});
   std::vector<double> sums;
   for (const int64_t* count : counts) sums.push_back(static_cast<double>(*count));
   if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
   for (size_t i = 0; i < counts.size(); ++i) *counts[i] = static_cast<int64_t>(sums[i]);
+  if (!staged) return;
+  result.step_read_bytes /= options_.ranks;
+  result.step_write_bytes /= options_.ranks;
 }
 
 void RankTrainer::enter(RunPhase phase) const {
@@ -348,7 +353,9 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   for (const auto& [lane, name] : kCauses) {
     metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
     if (lane != Lane::kComm) continue;
-    metrics.stall_s.back().second += instance.stall_s[static_cast<size_t>(Lane::kCommInner)];
+    for (const Lane inner : {Lane::kCommInner, Lane::kCommStage}) {
+      metrics.stall_s.back().second += instance.stall_s[static_cast<size_t>(inner)];
+    }
   }
   metrics.nvme_read_bytes = nvme_bytes_read(instance);
   metrics.file_read_bytes = file_bytes_;

@@ -83,9 +83,18 @@ int64_t number_in(const Json& options, const char* name, int64_t otherwise) {
 }
 
 // Stages give the bits of one, so their number does not count.
-Json ranks_of_stage(const Json& options) {
+int64_t ranks_of_stage(const Json& options) {
   const int64_t stages = std::max<int64_t>(1, number_in(options, "pipeline_ranks", 1));
-  return Json(number_in(options, "ranks", 1) / stages);
+  return number_in(options, "ranks", 1) / stages;
+}
+
+void compare_ranks(const Json& saved, const Json& here, ResumeChanges& changes) {
+  const int64_t before = ranks_of_stage(saved), now = ranks_of_stage(here);
+  if (before == now) return;
+  const bool staged =
+      number_in(saved, "pipeline_ranks", 1) * number_in(here, "pipeline_ranks", 1) > 1;
+  changes.breaking.push_back(fmt::format("--ranks{} {} (checkpoint: {})",
+                                         staged ? " / --pipeline-ranks" : "", now, before));
 }
 
 // The number of copies decides how gradients are summed. A checkpoint from before there could be
@@ -149,7 +158,7 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
     if (value == nullptr && member.name == "tensor_ranks") value = &one;
     if (value == nullptr) continue;
     if (member.name == "ranks") {
-      compare(member.name, ranks_of_stage(*saved), ranks_of_stage(here), changes);
+      compare_ranks(*saved, here, changes);
       continue;
     }
     compare(member.name, *value, member.value, changes);

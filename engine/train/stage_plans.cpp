@@ -20,10 +20,13 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   if (options.pipeline_ranks == 1) return {{}};
   const auto count = static_cast<int>(options.accumulate);
   if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
-  std::vector<plan::Windows> list = {{count, order}};
+  constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
+  int most = std::min(count, kEnough);
+  while (count % most != 0) --most;
+  std::vector<plan::Windows> list = {{most, order}};
   const int stages = static_cast<int>(options.pipeline_ranks);
   for (const int least : {2 * stages, stages}) {
-    int windows = std::min(least, count);
+    int windows = std::min(least, most);
     while (count % windows != 0) ++windows;
     if (windows < list.back().count) list.push_back({windows, order});
   }

@@ -80,7 +80,7 @@ struct TrainResult {
   std::array<double, plan::kLaneCount> busy_s = {};
   std::array<double, plan::kLaneCount> stall_s = {};
   exec::IoTotals io;
-  int64_t step_read_bytes = 0;  // of one steady step, rank 0
+  int64_t step_read_bytes = 0;  // of one steady step, rank 0; of stages the mean
   int64_t step_write_bytes = 0;
   int64_t step_file_bytes = 0;   // frozen weights that a step reads from the model's own files
   int64_t file_bytes = 0;        // of all steps and ranks

@@ -136,6 +136,15 @@ TEST(Pipeline, TheSlowestStageGivesTheTimeOfAStep) {
   EXPECT_LT(pipeline_step_s(one_slow, 0.5, windows), 8.0 + 2 * 1.0);
 }
 
+TEST(Pipeline, ManyWindowsHaveASchedule) {
+  for (const PipelineOrder order :
+       {PipelineOrder::kAllForward, PipelineOrder::kOneForwardOneBackward}) {
+    const StageSchedule schedule = schedule_stage(2, 8, {2048, order}, true);
+    EXPECT_EQ(schedule.phases.size(), 2 * 2048u);
+    EXPECT_GT(number_of_norm_sum(schedule), number_of({true, 2, 2047, schedule.ticks - 1}, 0));
+  }
+}
+
 // 1F1B keeps as many windows as there are stages from a stage on; GPipe keeps all.
 TEST(Pipeline, OrdersKeepSoManyWindows) {
   for (int stage = 0; stage < 4; ++stage) {
