@@ -177,6 +177,7 @@ TEST_F(Hangs, OfTheDriveThatCheckpointsAreWrittenToEndTheRun) {
   for (const char* write : {"1", "4", "8"}) {
     EXPECT_TRUE(ends(std::string("write hang ") + write + " 1", "write")) << write;
   }
+  *(std::find(run.begin(), run.end(), "--steps") + 1) = std::to_string(steps);
   Process next(run, here());
   EXPECT_EQ(next.wait(), 0) << next.err();
 }
