@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -13,12 +11,8 @@
 #include "engine/base/units.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
-#include "engine/model/stage.h"
-#include "engine/model/tensor_slice.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
-#include "engine/plan/pipeline.h"
-#include "engine/plan/simulator.h"
 #include "engine/train/run_plan_parts.h"
 #include "io/scratch_file.h"
 
