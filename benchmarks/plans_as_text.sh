@@ -76,9 +76,9 @@ answers() {
 | How long could the drives go on? | $(said 'rated for [^:]*: (.*)') |
 | Would it help to keep activations? | no, it $(said '--activations keep +(does not fit: .*) \(') |
 | How much of --host-memory does the program itself take? | $(said '([0-9.]+ MiB)  program, libraries.*') |
-| Which strategy fits, and is there a faster one? | $(said '(--offload auto) +.* as planned:.*'); $(said '(--optimizer-mode in-backward --clip 0) .*') is $(said '--clip 0 .* ([0-9]+% faster, but .*)') |
+| Which options fit, and is there a faster one? | $(said '(--offload auto) +.* as planned:.*'); $(said '(--optimizer-mode in-backward --clip 0) .*') is $(said '--clip 0 .* ([0-9]+% faster, but .*)') |
 | Would one more drive help the 70B model, which arithmetic limits? | a step takes $(said 'one more drive \(9\) +([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)  +.*' 3), not $(said 'step +([^(]*[^ (]) \(predicted' 3); $(said '(compute waits [^,]*, meanwhile: [^,]*),' 3) |
-| Why are 16 GiB without drives refused? | $(said 'error: does not fit: (host memory: [^(]*[^ (])' refused); $(said '(the least that fits is .*)' refused) |
+| Why are 16 GiB without drives refused? | $(said 'error: does not fit (with [^(]*[^ (]) .*' refused); $(said '(with this --offload the least that fits is .*)' refused) |
 EOF
 }
 

@@ -41,7 +41,8 @@ std::string option_of(const SmallerBatch& change) {
 std::string text_of(const std::vector<Shortage>& shortages, const SmallerBatch& change,
                     const Remedies& remedies) {
   const std::string option = option_of(change);
-  return "does not fit: " +
+  return std::string("does not fit") +
+         (remedies.offload ? " with --offload, which keeps state off drives: " : ": ") +
          describe(shortages, [&](Arena arena) { return fix_of(arena, remedies); }) +
          (option.empty() ? "" : "; or give a smaller batch, such as " + option);
 }

@@ -52,7 +52,7 @@ std::string verdict_of(const Compared& one, const Compared& planned) {
 }
 
 std::string line_of(std::string_view name, const Cells& cells, std::string_view remark) {
-  return fmt::format("{:<40} {:>12}  {:>13} {:>6}  {:<11} {:>13}{}{}\n", name, cells.step,
+  return fmt::format("{:<40} {:>12}  {:>13} {:>6}  {:<23} {:>13}{}{}\n", name, cells.step,
                      cells.time, cells.speed, cells.limit, cells.drives, remark.empty() ? "" : "  ",
                      remark);
 }
@@ -69,7 +69,7 @@ std::string compared_table(const std::vector<Compared>& compared) {
   const bool has_run =
       std::ranges::any_of(compared, [](const Compared& one) { return one.report.run.steps > 0; });
   std::string text;
-  const auto add = [&](ComparedKind kind, std::string_view heading) {
+  const auto add = [&](ComparedKind kind, std::string_view heading, std::string_view star) {
     text += '\n' + line_of(heading, heading_of(has_run), "");
     for (const Compared& one : compared) {
       if (one.kind != kind) continue;
@@ -79,14 +79,11 @@ std::string compared_table(const std::vector<Compared>& compared) {
                             planned.refusal.empty() ? verdict_of(one, planned) : one.remark)
                   : refusal_line(name, one);
     }
+    if (planned.refusal.empty()) text += fmt::format("* {}\n", star);
   };
-  add(ComparedKind::kStrategy, "Which strategy fits");
-  add(ComparedKind::kWhatIf, "What would change it");
-  if (planned.refusal.empty()) {
-    text +=
-        "* what lies where does not change\n"
-        "speed: tokens a second, as a multiple of the plan's\n";
-  }
+  add(ComparedKind::kStrategy, "Which options fit", "each of these options makes the plan above");
+  add(ComparedKind::kWhatIf, "What would change it", "the same things lie in the same places");
+  if (planned.refusal.empty()) text += "speed: tokens a second, as a multiple of the plan's\n";
   if (has_run) {
     text +=
         "the run takes: for the same tokens, so twice the batch or the ranks has half the steps\n"

@@ -70,9 +70,21 @@ std::vector<BusyPart> parts_of(const plan::SimulationResult& result) {
   return parts;
 }
 
+std::vector<BusyPart> limits_of(const plan::SimulationResult& result) {
+  constexpr double kAlone = 0.9;  // of the step: little is left to wait for
+  constexpr double kMuch = 0.8;   // of the longest part
+  std::vector<BusyPart> parts = parts_of(result);
+  const double longest_s = parts.front().seconds;
+  const bool alone = longest_s > kAlone * result.step_s || parts[1].seconds < kMuch * longest_s;
+  parts.resize(alone ? 1 : 2);
+  return parts;
+}
+
 // One direction of the drives is named where the other takes less than a tenth of its time.
 std::string bottleneck_of(const plan::SimulationResult& result) {
-  const BusyPart longest = parts_of(result).front();
+  const std::vector<BusyPart> limits = limits_of(result);
+  const BusyPart& longest = limits.front();
+  if (limits.size() > 1) return fmt::format("{} and {}", longest.name, limits[1].name);
   if ((longest.workers & plan::kDrivesRead) == 0) return longest.name;
   const double read_s = result.any_works_s(plan::kDrivesRead);
   const double write_s = result.any_works_s(plan::kDrivesWrite);

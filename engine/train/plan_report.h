@@ -57,8 +57,12 @@ struct BusyPart {
 // All of them, the longest first.
 std::vector<BusyPart> parts_of(const plan::SimulationResult& result);
 
-// The name of the part that works longest, "NVMe reads" or "NVMe writes" if that is nearly all that
-// the drives do.
+// The part that works longest, and the second where it works nearly as long and neither works all
+// of the step: then each waits for the other at times.
+std::vector<BusyPart> limits_of(const plan::SimulationResult& result);
+
+// The names of these, such as "compute and NVMe drives"; "NVMe reads" or "NVMe writes" if that is
+// nearly all that the drives do.
 std::string bottleneck_of(const plan::SimulationResult& result);
 
 // Where state lies and why, the predicted time of a step, what binds it, wear, and the whole run.

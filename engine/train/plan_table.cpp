@@ -10,35 +10,12 @@
 #include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_purposes.h"
 #include "engine/train/plan_report.h"
+#include "engine/train/plan_table_lines.h"
 
 namespace strata::train {
 namespace {
 
 using plan::Arena;
-
-// Lines of a label and a text, each with its explanation if that is wanted.
-class Table {
- public:
-  explicit Table(bool explains) : explains_(explains) {}
-
-  void add(std::string_view label, const std::string& text, std::string_view why) {
-    text_ += fmt::format("{:<8} {}\n", label, text);
-    explain(why);
-  }
-  void add_bytes(int64_t bytes, std::string_view what, std::string_view why) {
-    text_ += fmt::format("         {:>11}  {}\n", format_bytes(bytes), what);
-    explain(why);
-  }
-  std::string text() && { return std::move(text_); }
-
- private:
-  void explain(std::string_view why) {
-    if (explains_ && !why.empty()) text_ += fmt::format("           -> {}\n", why);
-  }
-
-  const bool explains_;
-  std::string text_;
-};
 
 struct TierText {
   Arena arena;
@@ -99,7 +76,7 @@ std::string used_text(const RunPlan& run, Arena arena) {
 }
 
 // What of a budget is left, where that is not little, and why.
-void add_free(const RunPlan& run, Arena arena, Table& table) {
+void add_free(const RunPlan& run, Arena arena, PlanLines& table) {
   const plan::Plan& plan = run.ranks.front();
   const int64_t budget = plan.arenas.budget[static_cast<size_t>(arena)];
   const int64_t left = budget - used_bytes(plan, arena);
@@ -110,7 +87,7 @@ void add_free(const RunPlan& run, Arena arena, Table& table) {
 }
 
 // What is smaller than a hundredth of its tier is one line, unless lines are explained.
-void add_tier(const RunPlan& run, const TierText& tier, bool explains, Table& table) {
+void add_tier(const RunPlan& run, const TierText& tier, bool explains, PlanLines& table) {
   const plan::Plan& plan = run.ranks.front();
   const int64_t used = used_bytes(plan, tier.arena);
   const bool is_host = tier.arena == Arena::kHost;
@@ -163,6 +140,17 @@ std::string model_text(const RunPlan& run, const PlanReport& report) {
                      : fmt::format(", {} weights, fp32 optimizer state", name_of(recipe)));
 }
 
+std::string state_text(Recipe recipe, const PlanReport& report) {
+  constexpr double kGradient = sizeof(float);
+  const double all = report.state_bytes_per_parameter;
+  const auto weight = static_cast<double>(width_of(Plane::kHi, recipe));
+  return fmt::format(
+      "{:.0f} bytes a trained parameter: {} (weights {:.0f}, optimizer state {:.0f}, "
+      "gradients {:.0f} bytes)",
+      all, format_bytes(static_cast<int64_t>(all * report.trained_parameters)), weight,
+      all - weight - kGradient, kGradient);
+}
+
 struct TensorCount {
   int64_t tensors = 0;
   int64_t numel = 0;
@@ -180,7 +168,7 @@ struct TensorCount {
 
 // What each [[group]] has, and what is not trained. A group is two of the model's: with and without
 // weight decay.
-void add_groups(const model::ModelSpec& spec, Table& table) {
+void add_groups(const model::ModelSpec& spec, PlanLines& table) {
   constexpr size_t kOwn = 2;  // groups of the model itself
   TensorCount frozen;
   std::map<std::string, TensorCount> trained;
@@ -234,9 +222,10 @@ std::string stages_text(const RunPlan& run) {
   }
   const plan::Windows& windows = run.input.windows;
   const int size = run.input.micro_batches / windows.count;
+  const char* each = windows.count > 1 ? " each" : "";
   const bool alternates = windows.order == plan::PipelineOrder::kOneForwardOneBackward;
-  return fmt::format("{}; {} of {} each, {}", text, counted(windows.count, "window"),
-                     counted(size, "micro-batch"), alternates ? "1f1b" : "gpipe") +
+  return fmt::format("{}; {} of {}{}, {}", text, counted(windows.count, "window"),
+                     counted(size, "micro-batch"), each, alternates ? "1f1b" : "gpipe") +
          fmt::format("; idle for others {} of a step",
                      format_share(1 - run.slowest_stage_s / run.predicted_step_s));
 }
@@ -250,11 +239,6 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
          (run.input.mesh.world == 1 ? "" : place_text(run));
 }
 
-// " of all ranks" where there are several.
-const char* of_all_ranks(const RunPlan& run) {
-  return run.input.mesh.world > 1 ? " of all ranks" : "";
-}
-
 void append_part(std::string_view name, double seconds, std::string& text) {
   if (seconds > 0)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_duration(seconds));
@@ -263,7 +247,7 @@ void append_part(std::string_view name, double seconds, std::string& text) {
 // How long a part of the machine stands still in a step, and which others work then: why a step is
 // longer than its longest part.
 void add_waits(const BusyPart& part, const plan::SimulationResult& simulated, bool is_compute,
-               Table& table) {
+               PlanLines& table) {
   const double waits_s = std::max(0.0, simulated.step_s - part.seconds);
   const bool is_little = waits_s < simulated.step_s / 100;
   if (is_little && !is_compute) return;
@@ -281,16 +265,27 @@ void add_waits(const BusyPart& part, const plan::SimulationResult& simulated, bo
                  : "why the step is longer than its longest part, which waits for others");
 }
 
-void add_time(const RunPlan& run, const PlanReport& report, Table& table) {
+// "86% of the time", of each part that limits a step.
+std::string busy_text(const plan::SimulationResult& simulated) {
+  std::string text;
+  const std::vector<BusyPart> limits = limits_of(simulated);
+  for (const BusyPart& part : limits) {
+    text += fmt::format("{}{:.0f}%", text.empty() ? "" : " and ",
+                        100 * part.seconds / simulated.step_s);
+  }
+  return text + " of the time" +
+         (limits.size() > 1 ? ", because each waits for the other at times" : "");
+}
+
+void add_time(const RunPlan& run, const PlanReport& report, PlanLines& table) {
   const bool is_alone = run.input.mesh.world == 1;
   const plan::SimulationResult& simulated = report.simulated;
   const std::vector<BusyPart> parts = parts_of(simulated);
   table.add(
       "step",
-      fmt::format("{} (predicted), {} tokens/s{}; limited by {}, busy {:.0f}% of the time",
+      fmt::format("{} (predicted), {} tokens/s{}; limited by {}, busy {}",
                   format_duration(simulated.step_s), format_count(report.tokens_per_s()),
-                  of_all_ranks(run), report.bottleneck,
-                  100 * parts.front().seconds / simulated.step_s),
+                  of_all_ranks(run), report.bottleneck, busy_text(simulated)),
       "the time of one step, and the resource that is busy for most of it; collectives are what "
       "ranks send each other");
   const double read_s = simulated.any_works_s(plan::kDrivesRead);
@@ -318,109 +313,20 @@ void add_time(const RunPlan& run, const PlanReport& report, Table& table) {
   }
 }
 
-// How fast the drives of a machine are, or may be by --nvme-rate.
-std::string rates_text(const RunPlan& run) {
-  const auto rate = [&](double of_rank) {
-    return format_drive_bytes(of_rank * static_cast<double>(run.ranks_on_node)) + "/s";
-  };
-  if (run.rates.half_duplex) {
-    return fmt::format("the drives of a machine read {} and write {}, in turns",
-                       rate(run.rates.read_bytes_per_s), rate(run.rates.write_bytes_per_s));
-  }
-  return fmt::format("the drives of a machine move {} while they do both",
-                     rate(run.rates.mixed_bytes_per_s));
-}
-
-void add_drives(const RunPlan& run, const PlanReport& report, Table& table) {
-  if (report.write_bytes == 0) return;
-  const auto written = static_cast<double>(report.write_bytes);
-  const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
-  table.add("NVMe",
-            fmt::format("a step{} reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
-                        of_all_ranks(run), format_drive_bytes(read), format_drive_bytes(written),
-                        read / report.parameters, written / report.parameters, rates_text(run)),
-            "traffic with the drives, in units of 1000 bytes as drives are sold; more tokens add "
-            "little to it, unless inputs of blocks are on NVMe");
-  const double life_steps = report.rated_write_bytes / written;
-  const int64_t machines = ceil_div(run.input.mesh.world, run.ranks_on_node);
-  const int64_t drives = run.drives.count * machines;
-  table.add(
-      "wear",
-      fmt::format(
-          "{}{} a day; {}{} {} {} for {}: {} steps, {} of training",
-          run.input.mesh.world == 1 ? "" : "all ranks write ",
-          format_drive_bytes(written / report.simulated.step_s * 86400), counted(drives, "drive"),
-          machines == 1 ? "" : fmt::format(" of {} machines", machines), drives == 1 ? "is" : "are",
-          run.drives.is_assumed ? "assumed to be rated" : "rated",
-          format_drive_bytes(report.rated_write_bytes), format_count(life_steps),
-          format_duration(life_steps * report.simulated.step_s)),
-      run.drives.is_assumed
-          ? "as if each drive had 1 TB and were rated for one full write a day for 5 years: a "
-            "profile may say nvme_rated_write_bytes of all drives together"
-          : "by nvme_rated_write_bytes of the machine's profile");
-}
-
-std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
-  const auto count = static_cast<int64_t>(std::min(report.run.checkpoints, 1e18));
-  const bool is_each = steps_per_checkpoint(plan) <= 1;
-  const std::string cadence =
-      count == 1 ? "at the end"
-      : is_each  ? "one after each step"
-                : "one every " + (plan.checkpoint_every > 0 ? counted(plan.checkpoint_every, "step")
-                                                            : format_duration(kCheckpointEveryS));
-  const auto bytes = static_cast<double>(report.checkpoint_bytes);
-  const double all_bytes = report.run.checkpoints * bytes;
-  std::string text =
-      fmt::format("{} of {}{}, {}", counted(count, "checkpoint"), format_drive_bytes(bytes),
-                  plan.input.mesh.world == 1 ? "" : " for all ranks", cadence);
-  if (count > 1) text += fmt::format(", {} written in all", format_drive_bytes(all_bytes));
-  if (report.run.drive_life > 0) {
-    text += fmt::format(" ({} more of that life, if --out is on the same drives)",
-                        format_share(all_bytes / report.rated_write_bytes));
-  }
-  if (count > 1) text += "; only the newest are kept";
-  return text + "; the time to write " + (count == 1 ? "it" : "them") + " is not in the run's";
-}
-
-void add_run(const RunPlan& plan, const PlanReport& report, Table& table) {
-  constexpr std::string_view kWhy =
-      "all steps, without the time of loading, evaluation and checkpoints";
-  const RunTotals& run = report.run;
-  if (run.steps == 0) {
-    return table.add("run", "not known (give --steps N, or --data PATH for one pass over it)",
-                     kWhy);
-  }
-  std::string text =
-      fmt::format("{} {}{}: {}, {} {}", format_count(static_cast<double>(run.steps)),
-                  plural(run.steps, "step"), of_all_ranks(plan), format_duration(run.seconds),
-                  format_count(run.tokens), plural(static_cast<int64_t>(run.tokens), "token"));
-  if (run.write_bytes > 0) {
-    text += fmt::format(", {} written, {} of the drives' rated life{}",
-                        format_drive_bytes(run.write_bytes), format_share(run.drive_life),
-                        run.drive_life > 1 ? ": it wears them out" : "");
-  }
-  table.add("run", text, kWhy);
-  table.add("", checkpoints_text(plan, report),
-            "what a crash can lose is the work since the last one; --checkpoint-every sets it, and "
-            "--keep-checkpoints says how many are kept");
-}
-
 }  // namespace
 
 std::string plan_table(const RunPlan& run, const PlanReport& report, bool explains) {
   const plan::Plan& plan = run.ranks.front();
-  Table table(explains);
+  PlanLines table(explains);
   table.add("model", model_text(run, report), "what is trained, and its number formats");
   add_groups(*run.spec, table);
-  table.add("state",
-            fmt::format("{:.0f} bytes a trained parameter: {}", report.state_bytes_per_parameter,
-                        format_bytes(static_cast<int64_t>(report.state_bytes_per_parameter *
-                                                          report.trained_parameters))),
-            "weights, gradients and optimizer state together, wherever they lie");
+  table.add("state", state_text(plan.recipe, report),
+            "wherever they lie; optimizer state is Adam's two moments, and with bf16 weights also "
+            "the other half of each exact weight");
   table.add("batch", batch_text(run, report), "what one step learns from");
-  table.add("strategy",
-            fmt::format("fastest of {}; the search offered memory {}",
-                        counted(run.candidates, "plan"), run.placement_name),
+  table.add("search",
+            fmt::format("fastest of {}; it gave memory {}", counted(run.candidates, "plan"),
+                        run.placement_name),
             "how many plans the planner compared, and in which order this one was made; what lies "
             "where in the end is said below");
   if (run.input.mesh.pipeline > 1) {
@@ -441,8 +347,7 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
               "weights that are not trained and do not fit in memory");
   }
   add_time(run, report, table);
-  add_drives(run, report, table);
-  add_run(run, report, table);
+  add_drives_and_run(run, report, table);
   return std::move(table).text();
 }
 

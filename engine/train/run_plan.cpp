@@ -256,6 +256,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.processes = facts.processes;
   run.steps = facts.steps;
   run.checkpoint_every = options.checkpoint_every;
+  run.keep_checkpoints = options.keep_checkpoints;
   run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
   slice(run);

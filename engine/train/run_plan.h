@@ -65,6 +65,7 @@ struct RunPlan {
   bool processes = false;        // each rank is a process
   int64_t steps = 0;             // of the whole run; 0: not known
   int64_t checkpoint_every = 0;  // steps; 0: kCheckpointEveryS
+  int64_t keep_checkpoints = 0;
   Drives drives;
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
 

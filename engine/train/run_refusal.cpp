@@ -131,10 +131,12 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
         "threads, tokens, checksums, the plan); {}{}",
         format_bytes(run.outside_bytes), cache_note(run.input), budget);
   }
+  const char* with_what = options.offload == config::Offload::kAuto ? "" : "with this --offload ";
   throw plan::DoesNotFit(
       why, std::move(shortages), least.nvme_helps,
-      budget + (least.text.empty() ? "no --host-memory leaves enough to the emulated device"
-                                   : "the least that fits is " + least.text));
+      budget + (least.text.empty()
+                    ? "no --host-memory leaves enough to the emulated device"
+                    : fmt::format("{}the least that fits is {}", with_what, least.text)));
 }
 
 }  // namespace strata::train

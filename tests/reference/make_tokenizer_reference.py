@@ -259,14 +259,16 @@ def bert_cased():
     return t
 
 
-def gemma():
+def gemma(words=False):
+    """Tokens may go on over the border of words, unless `words`: then they are like those of the real Gemma."""
     byte_tokens = [f"<0x{b:02X}>" for b in range(256)]
-    t = train(models.BPE(unk_token="<unk>"), pre_tokenizers.Split(" ", "merged_with_previous"),
+    t = train(models.BPE(unk_token="<unk>"), pre_tokenizers.Split("▁" if words else " ", "merged_with_next"),
               normalizers.Replace(" ", "▁"), specials=["<pad>", "<eos>", "<bos>", "<unk>"] + byte_tokens, size=760)
     data = json.loads(t.to_str())
     data["added_tokens"] = [a for a in data["added_tokens"] if a["content"] not in byte_tokens]
     data["model"].update(byte_fallback=True, fuse_unk=True, unk_token="<unk>")
     t = Tokenizer.from_str(json.dumps(data))
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     t.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("▁▁▁", normalized=False)])
     t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     t.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", t.token_to_id("<bos>"))])

@@ -89,7 +89,8 @@ TEST(PlanCompare, RowsOfThePlanAreMarked) {
   EXPECT_HAS(text, "\n* --offload auto ");
   EXPECT_HAS(text, "\n  --offload host ");
   EXPECT_HAS(text, "\n* as planned ");
-  EXPECT_HAS(text, "\n* what lies where does not change\n");
+  EXPECT_HAS(text, "\n* each of these options makes the plan above\n");
+  EXPECT_HAS(text, "\n* the same things lie in the same places\n");
   EXPECT_HAS(text, " a step writes\n");
 }
 

@@ -120,8 +120,13 @@ TEST_F(PlanReader, HowLongIsTheRunAndWhatIsSaved) {
 }
 
 TEST_F(PlanReader, HowFastAreTheDrives) {
-  EXPECT_EQ(found(plan_, "the drives of a machine move ([^/]+)/s while they do both"),
-            format_drive_bytes(profile("rtx4090-4nvme").nvme_mixed_bytes_per_s));
+  const config::Machine machine = profile("rtx4090-4nvme");
+  EXPECT_EQ(found(plan_, "the drives of a machine read ([^/]+)/s"),
+            format_drive_bytes(machine.nvme_read_bytes_per_s));
+  EXPECT_EQ(found(plan_, "/s and write ([^/]+)/s, or"),
+            format_drive_bytes(machine.nvme_write_bytes_per_s));
+  EXPECT_EQ(found(plan_, ", or ([^/]+)/s in all while they do both"),
+            format_drive_bytes(machine.nvme_mixed_bytes_per_s));
 }
 
 TEST_F(PlanReader, HowWornAreTheDrivesAndHowLongCouldTheyGoOn) {
@@ -129,7 +134,7 @@ TEST_F(PlanReader, HowWornAreTheDrivesAndHowLongCouldTheyGoOn) {
   const auto written = static_cast<double>(report_.write_bytes);
   EXPECT_EQ(found(plan_, " written, ([^ ]+) of the drives' rated life"),
             format_share(1000 * written / machine.nvme_rated_write_bytes));
-  EXPECT_EQ(found(plan_, "; ([0-9]+ drives) are rated"), "4 drives");
+  EXPECT_EQ(found(plan_, "; new, ([0-9]+ drives) are rated"), "4 drives");
   EXPECT_EQ(found(plan_, "are rated for [^:]+: ([^ ]+) steps"),
             format_count(machine.nvme_rated_write_bytes / written));
 }
@@ -165,8 +170,11 @@ TEST_F(PlanReader, WhyIsLessMemoryRefused) {
   little.options.offload = config::Offload::kHost;
   little.options.host_memory = kGiB;
   const std::string refusal = refusal_of(little);
+  EXPECT_EQ(refusal.find("does not fit with --offload, which keeps state off drives: "), 0u)
+      << refusal;
   EXPECT_EQ(found(refusal, "host memory: needs at least \\S+ GiB, has ([^(]+) \\("), "1 GiB");
-  const std::string least = found(refusal, "the least that fits is --host-memory (\\S+)");
+  const std::string least =
+      found(refusal, "with this --offload the least that fits is --host-memory (\\S+)");
   ASSERT_TRUE(parse_bytes(least)) << refusal;
   little.options.host_memory = *parse_bytes(least);
   EXPECT_EQ(refusal_of(little), "it fits");

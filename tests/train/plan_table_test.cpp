@@ -48,8 +48,11 @@ TEST(PlanFacts, TrainingTakes16BytesAParameterWithFp32State) {
     EXPECT_NEAR(held / report.parameters, 16, 0.01) << "of the arenas";
     EXPECT_HAS(plan_table(run, report), "16 bytes a trained parameter: ");
     EXPECT_HAS(plan_table(run, report),
-               fmt::format("\nstrategy fastest of {} plans; the search offered memory {}\n",
-                           run.candidates, run.placement_name));
+               recipe == Recipe::kFp32 ? "(weights 4, optimizer state 8, gradients 4 bytes)\n"
+                                       : "(weights 2, optimizer state 10, gradients 4 bytes)\n");
+    EXPECT_HAS(plan_table(run, report),
+               fmt::format("\nsearch   fastest of {} plans; it gave memory {}\n", run.candidates,
+                           run.placement_name));
   }
 }
 
@@ -241,6 +244,8 @@ TEST(PlanReport, TheDrivesAreBusyWhileEitherDirectionMoves) {
   EXPECT_EQ(bottleneck_of(result), "NVMe drives");
   result.working_s[kComputeWorks] = 4;  // 11 s: more than the drives' 10, less than 5 + 9
   EXPECT_EQ(bottleneck_of(result), "compute");
+  result.step_s = 20;
+  EXPECT_EQ(bottleneck_of(result), "compute and NVMe drives");
   result = {};
   result.working_s[kDrivesWrite] = 9;
   result.working_s[kDrivesRead] = 0.5;
