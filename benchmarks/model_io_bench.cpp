@@ -212,7 +212,14 @@ Round measure(const Settings& settings, const std::string& source_path) {
   round.read_before = raw_read_rate(files, settings.in_flight);
   double begin = now_s();
   checkpoint::ModelSource reader(source, source.spec());
-  for (const shard::Chunk& chunk : layout.chunks) reader.read(buffers.state_of(chunk));
+  for (size_t k = 0; k < layout.chunks.size(); ++k) {
+    std::vector<exec::ChunkState> next;
+    for (size_t i = k; i < std::min(k + 4, layout.chunks.size()); ++i) {
+      next.push_back(buffers.state_of(layout.chunks[i]));
+    }
+    reader.expect(next);
+    reader.read(next.front());
+  }
   round.load = static_cast<double>(bytes) / (now_s() - begin);
   drop_caches(files);
   round.read_after = raw_read_rate(files, settings.in_flight);

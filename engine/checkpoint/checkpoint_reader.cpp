@@ -106,6 +106,12 @@ const StateExtent& CheckpointReader::extent_at(const Place& place) const {
       .extents[static_cast<size_t>(place.extent)];
 }
 
+void CheckpointReader::expect(std::span<const exec::ChunkState> next) {
+  std::vector<exec::ChunkState> frozen;
+  std::ranges::copy_if(next, std::back_inserter(frozen), &exec::ChunkState::frozen);
+  if (!frozen.empty()) frozen_.expect(frozen);
+}
+
 void CheckpointReader::read(const exec::ChunkState& chunk) {
   if (chunk.frozen) return frozen_.read(chunk);
   read_plane(chunk.segment, Plane::kHi, chunk.hi_first, chunk.hi_count, chunk.hi);

@@ -33,6 +33,7 @@ class CheckpointReader : public exec::StateSource {
   const CheckpointManifest& manifest() const { return manifest_; }
 
   void read(const exec::ChunkState& chunk) override;
+  void expect(std::span<const exec::ChunkState> next) override;
 
   // Elements [first, first + count) of a trainable segment's plane; zero in padding.
   void read_plane(int segment, Plane plane, int64_t first, int64_t count, void* out);

@@ -60,7 +60,6 @@ uint64_t hash_of(const model::ModelDirectory& model, const model::Parameter& par
   for (int64_t first = 0; first < parameter.numel; first += tile) {
     const int64_t count = std::min(tile, parameter.numel - first);
     if (static_cast<int64_t>(values.size()) < count) values.resize(static_cast<size_t>(count));
-    ahead.reach(parameter, first, count);
     model.read_parameter(parameter, first, count, {.master = values.data()}, &ahead);
     hash = io::checksum_block(values.data(), static_cast<uint64_t>(count) * sizeof(float),
                               static_cast<uint64_t>(first), hash);
@@ -87,11 +86,13 @@ FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
   FrozenFingerprint found = {.hash = "", .files = files_of(model, frozen)};
   if (found.files == known.files) return known;
   log_reading(model, frozen);
-  model::ReadAhead ahead(model, spec, {.buffer_bytes = model::transfer_buffer_bytes(spec)});
+  model::ReadAhead ahead(model, model::transfer_buffer_bytes(spec));
   std::vector<float> values;
   std::vector<uint64_t> hashes;
-  for (const model::Parameter* parameter : frozen) {
-    hashes.push_back(hash_of(model, *parameter, ahead, values));
+  ahead.expect(*frozen[0], 0, frozen[0]->numel);
+  for (size_t k = 0; k < frozen.size(); ++k) {
+    if (k + 1 < frozen.size()) ahead.expect(*frozen[k + 1], 0, frozen[k + 1]->numel);
+    hashes.push_back(hash_of(model, *frozen[k], ahead, values));
   }
   found.hash = fmt::format(
       "{:016x}", io::checksum_block(hashes.data(), hashes.size() * sizeof(uint64_t), 0, 0));

@@ -22,6 +22,7 @@ class FrozenSource : public exec::StateSource {
   FrozenSource(exec::StateSource& source, const model::ModelSpec& spec, std::string files);
 
   void read(const exec::ChunkState& chunk) override;
+  void expect(std::span<const exec::ChunkState> next) override { source_.expect(next); }
 
  private:
   exec::StateSource& source_;

@@ -29,7 +29,35 @@ ModelSource::ModelSource(const model::ModelDirectory& directory, const model::Mo
                          bool alone)
     : directory_(directory),
       spec_(spec),
-      ahead_(directory, spec, {.buffer_bytes = alone ? model::transfer_buffer_bytes(spec) : 0}) {}
+      ahead_(directory, alone ? model::transfer_buffer_bytes(spec) : 0) {}
+
+// The parts of a chunk in the order in which they are read.
+template <typename Visit>
+void ModelSource::for_each_part(const exec::ChunkState& chunk, const Visit& visit) const {
+  for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
+    if (parameter.frozen != chunk.frozen) continue;
+    const int64_t first = std::max(parameter.offset, chunk.hi_first);
+    const int64_t last =
+        std::min(parameter.offset + parameter.numel, chunk.hi_first + chunk.hi_count);
+    visit(Part{parameter, first, last});
+  }
+}
+
+void ModelSource::expect(std::span<const exec::ChunkState> next) {
+  while (!expected_.empty() && expected_.front() != next.front().chunk) expected_.pop_front();
+  const size_t known = std::min(expected_.size(), next.size());
+  for (size_t k = 0; k < known; ++k) {
+    if (expected_[k] != next[k].chunk) expected_.clear();
+    if (expected_.empty()) break;
+  }
+  if (expected_.empty()) ahead_.forget();
+  for (const exec::ChunkState& chunk : next.subspan(std::min(expected_.size(), next.size()))) {
+    expected_.push_back(chunk.chunk);
+    for_each_part(chunk, [&](const Part& part) {
+      ahead_.expect(part.parameter, part.first - part.parameter.offset, part.last - part.first);
+    });
+  }
+}
 
 void ModelSource::read(const exec::ChunkState& chunk) {
   // Another thread clears the moments, two thirds of the bytes of bf16 state, so that the drive
@@ -41,12 +69,11 @@ void ModelSource::read(const exec::ChunkState& chunk) {
     clear_moments(chunk);
   }
   int64_t next = chunk.hi_first;
-  for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
-    if (parameter.frozen != chunk.frozen) continue;
-    clear(chunk, next, parameter.offset);
-    read_parameter(chunk, parameter);
-    next = std::max(next, parameter.offset + parameter.numel);
-  }
+  for_each_part(chunk, [&](const Part& part) {
+    clear(chunk, next, part.parameter.offset);
+    read_whole(chunk, part);
+    next = std::max(next, part.parameter.offset + part.parameter.numel);
+  });
   clear(chunk, next, chunk.hi_first + chunk.hi_count);
 }
 
@@ -63,10 +90,8 @@ void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t la
               static_cast<size_t>(last - first) * sizeof(uint16_t));
 }
 
-void ModelSource::read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter) {
-  const int64_t first = std::max(parameter.offset, chunk.hi_first);
-  const int64_t last =
-      std::min(parameter.offset + parameter.numel, chunk.hi_first + chunk.hi_count);
+void ModelSource::read_whole(const exec::ChunkState& chunk, const Part& part) {
+  const auto& [parameter, first, last] = part;
   if (first >= last) return;
   if (chunk.has_masters()) {
     read_part(chunk, parameter, first, last, true);
@@ -91,14 +116,7 @@ void ModelSource::read_part(const exec::ChunkState& chunk, const model::Paramete
     planes.hi = chunk.hi_at<uint16_t>(first);
     if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
   }
-  constexpr int64_t kStepElements = int64_t{1} << 20;  // announced to ReadAhead at once
-  const int64_t step = parameter.stored.transposed ? last - first : kStepElements;
-  for (int64_t at = first; at < last; at += step) {
-    const int64_t count = std::min(step, last - at);
-    ahead_.reach(parameter, at - parameter.offset, count);
-    directory_.read_parameter(parameter, at - parameter.offset, count, planes.from(at - first),
-                              &ahead_);
-  }
+  directory_.read_parameter(parameter, first - parameter.offset, last - first, planes, &ahead_);
 }
 
 }  // namespace strata::checkpoint

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
+
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
 #include "engine/model_files/model_directory.h"
@@ -13,7 +15,7 @@ namespace strata::checkpoint {
 //
 // Threads: one at a time; read() starts one more that clears moments. Each rank has its own source
 // over a shared directory. Failure: Error (kIo, kCorrupt). Memory: that of model::read_elements,
-// and model::transfer_buffer_bytes(spec) until everything is loaded. `directory` and `spec` must
+// and while more is expected model::transfer_buffer_bytes(spec). `directory` and `spec` must
 // outlive it.
 class ModelSource : public exec::StateSource {
  public:
@@ -23,10 +25,19 @@ class ModelSource : public exec::StateSource {
               bool alone = true);
 
   void read(const exec::ChunkState& chunk) override;
+  void expect(std::span<const exec::ChunkState> next) override;
 
  private:
+  // Elements [first, last) of a parameter that lie in a chunk.
+  struct Part {
+    const model::Parameter& parameter;
+    int64_t first;
+    int64_t last;
+  };
+  template <typename Visit>
+  void for_each_part(const exec::ChunkState& chunk, const Visit& visit) const;
   static void clear(const exec::ChunkState& chunk, int64_t first, int64_t last);
-  void read_parameter(const exec::ChunkState& chunk, const model::Parameter& parameter);
+  void read_whole(const exec::ChunkState& chunk, const Part& part);
   void read_part(const exec::ChunkState& chunk, const model::Parameter& parameter, int64_t first,
                  int64_t last, bool own);
 
@@ -35,6 +46,7 @@ class ModelSource : public exec::StateSource {
   const model::ModelSpec& spec_;
 
   model::ReadAhead ahead_;
+  std::deque<int> expected_;  // chunks; the first is being read
 };
 
 }  // namespace strata::checkpoint

@@ -158,6 +158,7 @@ class Executor::Impl {
   void run_decide(const plan::Op& op, Instance& instance);
   const Decision& decision_of(const plan::Op& op, const Instance& instance) const;
   void run_convert(const plan::Op& op, const Instance& instance);
+  void expect_chunks(const plan::Op& op, const Instance& instance, StateSource& source) const;
   void await_pace(int64_t bytes);
   void run_save(const plan::Op& op, const Instance& instance);
   bool has_fresh_moments(const plan::Op& op, const Instance& instance) const;

@@ -2,11 +2,13 @@
 // Ops of the optimizer lane and, for state on a discrete device, of the update lane: norms, the
 // decision, updates, and loading and saving state.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/units.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/norm_sum.h"
 #include "engine/exec/op_access.h"
@@ -188,7 +190,32 @@ void Executor::Impl::run_convert(const plan::Op& op, const Instance& instance) {
   if (frozen) await_pace(op.bytes);
   ChunkState state = chunk_state(op, instance, Mode::kWrite);
   state.zero_moments = !frozen && has_fresh_moments(op, instance);
+  expect_chunks(op, instance, *source);
   source->read(state);
+}
+
+// Tells a source what its lane converts from this op on. Frozen weights are read again by the next
+// step, which begins as this one does.
+void Executor::Impl::expect_chunks(const plan::Op& op, const Instance& instance,
+                                   StateSource& source) const {
+  constexpr size_t kMostChunks = 16;
+  constexpr int64_t kEnoughBytes = 64 * kMiB;
+  const plan::Program& program = program_of(instance);
+  const std::vector<uint32_t>& lane = program.lanes[index_of(op.lane)];
+  const auto own = static_cast<uint32_t>(&op - program.ops.data());
+  size_t at = static_cast<size_t>(std::ranges::lower_bound(lane, own) - lane.begin());
+  std::array<ChunkState, kMostChunks> chunks;
+  size_t count = 0;
+  int64_t bytes = 0;
+  for (size_t seen = 0; seen < lane.size() && count < kMostChunks && bytes < kEnoughBytes; ++seen) {
+    if (at == lane.size() && op.lane != plan::Lane::kReadWeights) break;
+    at %= lane.size();
+    const plan::Op& next = program.ops[lane[at++]];
+    if (next.kind != plan::OpKind::kConvert) continue;
+    chunks[count++] = chunk_state(next, instance, Mode::kWrite);
+    bytes += next.bytes;
+  }
+  source.expect(std::span(chunks).first(count));
 }
 
 // Before the first program, nothing has written to the arenas.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "engine/base/dtype.h"
 #include "engine/base/recipe.h"
@@ -66,11 +67,13 @@ void fill_chunk(const ChunkState& chunk, const Master& master) {
   std::memset(chunk.exp_avg_sq, 0, static_cast<size_t>(chunk.state_count) * sizeof(float));
 }
 
-// The source of loaded state: a model or a checkpoint. Called on one lane, chunks ascending. May
-// throw Error.
+// The source of loaded state: a model or a checkpoint. Called on one lane. May throw Error.
 class StateSource {
  public:
   virtual ~StateSource() = default;
+  // Says which chunks are read next, the first of them now: a source may read them ahead. Of each,
+  // only what says which elements it has counts.
+  virtual void expect(std::span<const ChunkState>) {}
   virtual void read(const ChunkState& chunk) = 0;
 };
 

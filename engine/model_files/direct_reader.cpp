@@ -90,8 +90,11 @@ void DirectReader::wait_for(const Block& block) {
 
 void DirectReader::drop_front() {
   wait_for(blocks_.front());
-  if (!blocks_.front().used) unused_bytes_ += blocks_.front().bytes;
   blocks_.pop_front();
+}
+
+void DirectReader::drop_all() {
+  while (!blocks_.empty()) drop_front();
 }
 
 bool DirectReader::holds(const File& file, int64_t offset) const {
@@ -109,7 +112,6 @@ DirectReader::Found DirectReader::get(const File& file, int64_t offset) {
   skip_to(file, offset);
   Block& block = blocks_.front();
   wait_for(block);
-  block.used = true;
   if (block.request.outcome != io::RingRequest::Outcome::kDone) return {};
   return {buffer_.data() + block.place + (offset - page_of(block.offset)),
           block.offset + block.bytes - offset};

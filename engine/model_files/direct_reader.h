@@ -44,7 +44,7 @@ class DirectReader {
   Found get(const File& file, int64_t offset);
   bool holds(const File& file, int64_t offset) const;
   size_t ranges() const { return blocks_.size(); }
-  int64_t unused_bytes() const { return unused_bytes_; }  // read, but dropped without a get()
+  void drop_all();
 
  private:
   struct Block {
@@ -54,7 +54,6 @@ class DirectReader {
     int64_t place = 0;       // offset in the buffer of the page that holds `offset`
     int64_t room_bytes = 0;  // whole pages
     bool done = false;
-    bool used = false;
     io::RingRequest request;
     bool covers(const File& other, int64_t at) const {
       return file == &other && at >= offset && at < offset + bytes;
@@ -71,8 +70,7 @@ class DirectReader {
 
   std::deque<Block> blocks_;  // oldest first; elements never move
   bool broken_ = false;       // after a failure nothing more is started
-  int64_t unused_bytes_ = 0;
-  io::Ring ring_;  // destroyed first: it waits for requests in the kernel
+  io::Ring ring_;             // destroyed first: it waits for requests in the kernel
 };
 
 }  // namespace strata::model

@@ -27,6 +27,7 @@ class CheckpointWeights : public exec::StateSource {
         from_model_(model, frozen),
         reader_(path, trained_, recipe, from_model_) {}
 
+  void expect(std::span<const exec::ChunkState> next) override { from_model_.expect(next); }
   void read(const exec::ChunkState& chunk) override {
     from_model_.read(chunk);
     for (const model::Parameter& to : frozen_.segments[chunk.segment].parameters) {

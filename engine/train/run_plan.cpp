@@ -177,9 +177,18 @@ int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
   return ops * kOpBytes * ranks;
 }
 
-// The buffer for loading or exporting weights; several ranks use the page cache instead.
+// The buffer for loading or exporting weights, and one more for frozen weights that steps read from
+// the files while others are exported; several ranks use the page cache instead.
 int64_t transfer_bytes(const plan::PlanInput& input) {
-  return input.mesh.world == 1 ? model::transfer_buffer_bytes(*input.spec) : 0;
+  if (input.mesh.world > 1) return 0;
+  bool has_frozen = false;
+  bool has_trained = false;
+  for (const model::Segment& segment : input.spec->segments) {
+    has_frozen = has_frozen || segment.frozen_numel > 0;
+    has_trained = has_trained || segment.trainable_numel > 0;
+  }
+  const bool both = input.frozen_in_source && has_frozen && has_trained;
+  return (both ? 2 : 1) * model::transfer_buffer_bytes(*input.spec);
 }
 
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {

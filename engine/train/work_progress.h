@@ -34,6 +34,7 @@ class ReportedSource : public exec::StateSource {
  public:
   ReportedSource(exec::StateSource& source, const plan::Plan& plan, WorkProgress progress);
   void read(const exec::ChunkState& chunk) override;
+  void expect(std::span<const exec::ChunkState> next) override { source_.expect(next); }
 
  private:
   exec::StateSource& source_;
