@@ -64,7 +64,7 @@ answers() {
 | question | answer |
 |---|---|
 | Where is the optimizer state? | $(state_in device), $(state_in nvme) |
-| What limits a step? | $(said 'limited by ([^,]*),'), $(said 'limited by [^,]*, (.*)'): $(said 'time: NVMe drives ([^(]*\([^)]*\))') |
+| What limits a step? | $(said 'limited by ([^,]*),'), $(said 'limited by [^,]*, (.*)'): $(said 'overlap: NVMe drives ([^(]*\([^)]*\))') |
 | What does recomputation cost? | $(said '([0-9.]+ m?s of compute) is for activations.*') |
 | Why does a step take longer than that? | NVMe drives $(said 'NVMe drives (wait [^,]*, meanwhile: [^,]*),') |
 | What would one more drive change? | $(step_of 'one more drive \(5\)'), not $(planned) |

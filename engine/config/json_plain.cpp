@@ -21,15 +21,15 @@ bool is_digit(char c) {
 // Whether all of eight characters stand for themselves in a string: no quote, backslash, control
 // character, or part of a longer sequence of UTF-8.
 bool are_plain(const char* at) {
-  constexpr uint64_t kEach = 0x0101010101010101u;
+  constexpr uint64_t kEveryByte = 0x0101010101010101u;
   uint64_t word = 0;
   std::memcpy(&word, at, sizeof word);
   const auto below = [](uint64_t bytes, uint64_t limit) {
-    return (bytes - kEach * limit) & ~bytes;
+    return (bytes - kEveryByte * limit) & ~bytes;
   };
-  const uint64_t special =
-      word | below(word, 0x20) | below(word ^ kEach * '"', 1) | below(word ^ kEach * '\\', 1);
-  return (special & kEach * 0x80) == 0;
+  const uint64_t special = word | below(word, 0x20) | below(word ^ kEveryByte * '"', 1) |
+                           below(word ^ kEveryByte * '\\', 1);
+  return (special & kEveryByte * 0x80) == 0;
 }
 
 bool is_plain(char c) {

@@ -18,7 +18,7 @@ struct Cells {
 
 Cells heading_of(bool has_run) {
   return {"a step takes", has_run ? "the run takes" : "tokens/s", "speed", "limited by",
-          has_run ? "drives' life" : "a step writes"};
+          has_run ? "wears drives" : "a step writes"};
 }
 
 Cells cells_of(const Compared& one, const Compared& planned, bool has_run) {
@@ -69,25 +69,27 @@ std::string compared_table(const std::vector<Compared>& compared) {
   const bool has_run =
       std::ranges::any_of(compared, [](const Compared& one) { return one.report.run.steps > 0; });
   std::string text;
-  const auto add = [&](ComparedKind kind, std::string_view heading, std::string_view star) {
+  const auto add = [&](ComparedKind kind, std::string_view heading, char mark,
+                       std::string_view meaning) {
     text += '\n' + line_of(heading, heading_of(has_run), "");
     for (const Compared& one : compared) {
       if (one.kind != kind) continue;
-      const std::string name = (one.is_planned ? "* " : "  ") + one.name;
+      const std::string name = fmt::format("{} {}", one.is_planned ? mark : ' ', one.name);
       text += one.refusal.empty()
                   ? line_of(name, cells_of(one, planned, has_run),
                             planned.refusal.empty() ? verdict_of(one, planned) : one.remark)
                   : refusal_line(name, one);
     }
-    if (planned.refusal.empty()) text += fmt::format("* {}\n", star);
+    if (planned.refusal.empty()) text += fmt::format("{} {}\n", mark, meaning);
   };
-  add(ComparedKind::kStrategy, "Which options fit", "each of these options makes the plan above");
-  add(ComparedKind::kWhatIf, "What would change it", "the same things lie in the same places");
+  add(ComparedKind::kStrategy, "Which options fit", '=',
+      "the plan above, which each of these options makes");
+  add(ComparedKind::kWhatIf, "What would change it", '*', "the same things lie in the same places");
   if (planned.refusal.empty()) text += "speed: tokens a second, as a multiple of the plan's\n";
   if (has_run) {
     text +=
         "the run takes: for the same tokens, so twice the batch or the ranks has half the steps\n"
-        "drives' life: the share of their rated life that the run takes\n";
+        "wears drives: the share of their rated life that the run takes\n";
   }
   return text;
 }

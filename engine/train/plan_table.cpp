@@ -140,15 +140,17 @@ std::string model_text(const RunPlan& run, const PlanReport& report) {
                      : fmt::format(", {} weights, fp32 optimizer state", name_of(recipe)));
 }
 
+// What a trained parameter takes, wherever it lies.
 std::string state_text(Recipe recipe, const PlanReport& report) {
-  constexpr double kGradient = sizeof(float);
+  const int64_t rest = width_of(Plane::kLo, recipe);
   const double all = report.state_bytes_per_parameter;
-  const auto weight = static_cast<double>(width_of(Plane::kHi, recipe));
   return fmt::format(
-      "{:.0f} bytes a trained parameter: {} (weights {:.0f}, optimizer state {:.0f}, "
-      "gradients {:.0f} bytes)",
-      all, format_bytes(static_cast<int64_t>(all * report.trained_parameters)), weight,
-      all - weight - kGradient, kGradient);
+      "{:.0f} bytes a trained parameter: {} ({} weights {}{}, Adam's moments {}, fp32 gradients "
+      "{})",
+      all, format_bytes(static_cast<int64_t>(all * report.trained_parameters)), name_of(recipe),
+      width_of(Plane::kHi, recipe),
+      rest > 0 ? fmt::format(", the rest of their fp32 values {}", rest) : "",
+      width_of(Plane::kExpAvg, recipe) + width_of(Plane::kExpAvgSq, recipe), sizeof(float));
 }
 
 struct TensorCount {
@@ -294,11 +296,18 @@ void add_time(const RunPlan& run, const PlanReport& report, PlanLines& table) {
   for (const BusyPart& part : parts) {
     append_part(part.name, part.seconds, text);
     if ((part.workers & plan::kDrivesRead) == 0 || read_s == 0 || write_s == 0) continue;
-    text +=
-        fmt::format(" (reads {}, writes {})", format_duration(read_s), format_duration(write_s));
+    std::string how;
+    const auto add = [&](double seconds, std::string_view what) {
+      if (seconds < part.seconds / 100) return;
+      how += fmt::format("{}{} {}", how.empty() ? "" : ", ", format_duration(seconds), what);
+    };
+    add(part.seconds - write_s, "only reads");
+    add(part.seconds - read_s, "only writes");
+    add(read_s + write_s - part.seconds, "both");
+    text += " (" + how + ")";
   }
   table.add(
-      "", fmt::format("at the same time{}: {}", is_alone ? "" : ", on each rank", text),
+      "", fmt::format("parts that overlap{}: {}", is_alone ? "" : ", on each rank", text),
       "how long each resource of a rank works in a step; these times overlap, and so do reads and "
       "writes, which then share what the drives can do");
   if (report.recompute_s > 0) {
@@ -309,7 +318,8 @@ void add_time(const RunPlan& run, const PlanReport& report, PlanLines& table) {
   }
   for (const BusyPart& part : parts) {
     const bool is_compute = part.workers == plan::kComputeWorks;
-    if (is_compute || &part == &parts.front()) add_waits(part, simulated, is_compute, table);
+    const bool limits = &part - parts.data() < std::ssize(limits_of(simulated));
+    if (is_compute || limits) add_waits(part, simulated, is_compute, table);
   }
 }
 
@@ -321,14 +331,16 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
   table.add("model", model_text(run, report), "what is trained, and its number formats");
   add_groups(*run.spec, table);
   table.add("state", state_text(plan.recipe, report),
-            "wherever they lie; optimizer state is Adam's two moments, and with bf16 weights also "
-            "the other half of each exact weight");
+            "wherever they lie; below, optimizer state is the moments and the rest of the weights");
   table.add("batch", batch_text(run, report), "what one step learns from");
-  table.add("search",
-            fmt::format("fastest of {}; it gave memory {}", counted(run.candidates, "plan"),
-                        run.placement_name),
-            "how many plans the planner compared, and in which order this one was made; what lies "
-            "where in the end is said below");
+  if (explains) {
+    table.add(
+        "search",
+        fmt::format("fastest of {}; it gave memory {}", counted(run.candidates, "plan"),
+                    run.placement_name),
+        "how many plans the planner compared, and in which order this one was made; what lies "
+        "where in the end is said below");
+  }
   if (run.input.mesh.pipeline > 1) {
     table.add(
         "stages", stages_text(run),
@@ -336,8 +348,10 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
         "the slowest stage waits for others");
   }
   table.add("update",
-            plan.update().waits ? "just before the weights are used next (deferred)"
-                                : "in the backward, as soon as a gradient is whole",
+            plan.update().waits
+                ? "weights change just before they are used next (--optimizer-mode deferred)"
+                : "weights change in the backward, as soon as a gradient is whole "
+                  "(--optimizer-mode in-backward)",
             "when the optimizer changes the weights; the results are the same");
   for (const TierText& tier : kTiers) add_tier(run, tier, explains, table);
   if (report.file_bytes > 0) {

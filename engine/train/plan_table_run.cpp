@@ -28,7 +28,7 @@ void add_drives(const RunPlan& run, const PlanReport& report, PlanLines& table) 
   if (report.write_bytes == 0) return;
   const auto written = static_cast<double>(report.write_bytes);
   const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
-  table.add("NVMe",
+  table.add("traffic",
             fmt::format("a step{} reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
                         of_all_ranks(run), format_drive_bytes(read), format_drive_bytes(written),
                         read / report.parameters, written / report.parameters, rates_text(run)),
@@ -59,8 +59,10 @@ std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
   const std::string cadence =
       count == 1 ? "at the end"
       : is_each  ? "one after each step"
-                : "one every " + (plan.checkpoint_every > 0 ? counted(plan.checkpoint_every, "step")
-                                                            : format_duration(kCheckpointEveryS));
+                 : "one every " +
+                      (plan.checkpoint_every > 0 ? counted(plan.checkpoint_every, "step")
+                                                 : format_duration(kCheckpointEveryS)) +
+                      " and one at the end";
   const auto bytes = static_cast<double>(report.checkpoint_bytes);
   const double all_bytes = report.run.checkpoints * bytes;
   std::string text =
@@ -76,7 +78,7 @@ std::string checkpoints_text(const RunPlan& plan, const PlanReport& report) {
                 ? "; only the newest is kept"
                 : fmt::format("; the newest {} are kept", plan.keep_checkpoints);
   }
-  return text + "; the time to write " + (count == 1 ? "it" : "them") + " is not in the run's";
+  return text + "; the run's time is without writing " + (count == 1 ? "it" : "them");
 }
 
 void add_run(const RunPlan& plan, const PlanReport& report, PlanLines& table) {

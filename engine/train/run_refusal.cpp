@@ -57,7 +57,8 @@ Least least_of(const RunPlan& run, const config::Options& options, const RunFact
 // The flags that would fit.
 struct LeastFlags {
   std::string text;
-  bool nvme_helps = false;  // at least by a twentieth
+  bool nvme_helps = false;      // at least by a twentieth
+  std::string without_offload;  // empty: --offload keeps nothing off drives
 };
 
 LeastFlags least_flags(const RunPlan& run, const config::Options& options, const RunFacts& facts,
@@ -76,13 +77,22 @@ LeastFlags least_flags(const RunPlan& run, const config::Options& options, const
   const bool has_drives = run.input.nvme_budget > 0;
   const int64_t here = least_of(run, wanted, facts, run.input.nvme_budget).host_memory;
   const Least roomy = least_of(run, wanted, facts, plan::kNoLimit);
-  LeastFlags flags_of = {
-      flags(here), roomy.host_memory > 0 && (here == 0 || roomy.host_memory <= here - here / 20)};
+  LeastFlags flags_of;
+  flags_of.text = flags(here);
+  flags_of.nvme_helps =
+      roomy.host_memory > 0 && (here == 0 || roomy.host_memory <= here - here / 20);
   if (flags_of.nvme_helps && planner_options(options, facts).may_use_nvme) {
     flags_of.text +=
         fmt::format("{}{} with {}{} of free space{}", here == 0 ? "" : ", or ",
                     flags(roomy.host_memory), has_drives ? "" : "NVMe and ",
                     format_bytes_up(roomy.free_space), has_drives ? " on the drives" : " there");
+  }
+  if (planner_options(options, facts).avoids_nvme && flags_of.nvme_helps) {
+    wanted.offload = config::Offload::kAuto;
+    const Least free = least_of(run, wanted, facts, plan::kNoLimit);
+    flags_of.without_offload =
+        fmt::format("; without --offload, {} with {} of free space on drives",
+                    flags(free.host_memory), format_bytes_up(free.free_space));
   }
   return flags_of;
 }
@@ -95,7 +105,7 @@ std::string cache_note(const plan::PlanInput& input) {
     bytes += model::cache_bytes(*input.spec, s, input.shape, input.device);
   }
   return fmt::format(
-      "{} of it for keys and values of {} of up to {} tokens (--micro-batch and "
+      "{} of what is needed is for keys and values of {} of up to {} tokens (--micro-batch and "
       "--max-new-tokens lower it); ",
       format_bytes(bytes), counted(input.shape.cache_rows, "text"), input.shape.cache_positions);
 }
@@ -125,18 +135,23 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
     budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
                          100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
   }
-  if (lacks_host) {
+  int64_t needed = 0;
+  for (const plan::Shortage& shortage : shortages) {
+    if (shortage.arena == plan::Arena::kHost) needed = shortage.need_bytes;
+  }
+  if (lacks_host && run.outside_bytes > needed / 20) {
     budget = fmt::format(
         "{} of what is needed is for the program itself (code and libraries, "
-        "threads, tokens, checksums, the plan); {}{}",
-        format_bytes(run.outside_bytes), cache_note(run.input), budget);
+        "threads, tokens, checksums, the plan); {}",
+        format_bytes(run.outside_bytes), budget);
   }
+  if (lacks_host) budget = cache_note(run.input) + budget;
   const char* with_what = options.offload == config::Offload::kAuto ? "" : "with this --offload ";
   throw plan::DoesNotFit(
       why, std::move(shortages), least.nvme_helps,
-      budget + (least.text.empty()
-                    ? "no --host-memory leaves enough to the emulated device"
-                    : fmt::format("{}the least that fits is {}", with_what, least.text)));
+      budget + (least.text.empty() ? "no --host-memory leaves enough to the emulated device"
+                                   : fmt::format("{}the least that fits is {}{}", with_what,
+                                                 least.text, least.without_offload)));
 }
 
 }  // namespace strata::train

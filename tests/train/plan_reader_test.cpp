@@ -86,7 +86,7 @@ TEST_F(PlanReader, WhatLimitsAStepAndWhyItTakesLonger) {
   EXPECT_EQ(found(plan_, ", busy ([0-9]+)% of the time"),
             fmt::format("{:.0f}", 100 * longest.seconds / report_.simulated.step_s));
   const std::string name = longest.name;
-  EXPECT_EQ(found(plan_, "at the same time: " + name + " ([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)"),
+  EXPECT_EQ(found(plan_, "parts that overlap: " + name + " ([0-9.]+ [a-z]+( [0-9]+ [a-z]+)?)"),
             format_duration(longest.seconds));
   const double waits_s = report_.simulated.step_s - longest.seconds;
   ASSERT_GT(waits_s, report_.simulated.step_s / 100) << "less has no line";
@@ -174,8 +174,15 @@ TEST_F(PlanReader, WhyIsLessMemoryRefused) {
       << refusal;
   EXPECT_EQ(found(refusal, "host memory: needs at least \\S+ GiB, has ([^(]+) \\("), "1 GiB");
   const std::string least =
-      found(refusal, "with this --offload the least that fits is --host-memory (\\S+)");
+      found(refusal, "with this --offload the least that fits is --host-memory ([0-9.]+[GM]iB)");
   ASSERT_TRUE(parse_bytes(least)) << refusal;
+  const std::string without =
+      found(refusal, "without --offload, --host-memory ([0-9.]+[GM]iB) with");
+  ASSERT_TRUE(parse_bytes(without)) << refusal;
+  PlanBasis free = little;
+  free.options.offload = config::Offload::kAuto;
+  free.options.host_memory = *parse_bytes(without);
+  EXPECT_EQ(refusal_of(free), "it fits");
   little.options.host_memory = *parse_bytes(least);
   EXPECT_EQ(refusal_of(little), "it fits");
   little.options.host_memory -= 16 * kMiB;

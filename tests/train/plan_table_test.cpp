@@ -48,9 +48,10 @@ TEST(PlanFacts, TrainingTakes16BytesAParameterWithFp32State) {
     EXPECT_NEAR(held / report.parameters, 16, 0.01) << "of the arenas";
     EXPECT_HAS(plan_table(run, report), "16 bytes a trained parameter: ");
     EXPECT_HAS(plan_table(run, report),
-               recipe == Recipe::kFp32 ? "(weights 4, optimizer state 8, gradients 4 bytes)\n"
-                                       : "(weights 2, optimizer state 10, gradients 4 bytes)\n");
-    EXPECT_HAS(plan_table(run, report),
+               recipe == Recipe::kFp32 ? "(fp32 weights 4, Adam's moments 8, fp32 gradients 4)\n"
+                                       : "(bf16 weights 2, the rest of their fp32 values 2, Adam's "
+                                         "moments 8, fp32 gradients 4)\n");
+    EXPECT_HAS(plan_table(run, report, true),
                fmt::format("\nsearch   fastest of {} plans; it gave memory {}\n", run.candidates,
                            run.placement_name));
   }
@@ -230,10 +231,10 @@ TEST(PlanTable, TheStepSaysWhyItIsLongerThanItsLongestPart) {
   PlanReport report = report_of(run);
   report.simulated = twelve_seconds();
   const std::string text = plan_table(run, report);
-  EXPECT_HAS(
-      text,
-      "at the same time: NVMe drives 10 s (reads 5 s, writes 9 s), compute 7 s, optimizer 5 s, "
-      "device link 2 s\n");
+  EXPECT_HAS(text,
+             "parts that overlap: NVMe drives 10 s (1 s only reads, 5 s only writes, 4 s both), "
+             "compute 7 s, optimizer 5 s, "
+             "device link 2 s\n");
   EXPECT_HAS(text, "NVMe drives wait 2 s, meanwhile: compute 2 s, device link 2 s\n");
   EXPECT_HAS(text, "compute waits 5 s, meanwhile: NVMe drives 5 s, optimizer 5 s\n");
 }
@@ -360,7 +361,7 @@ TEST(PlanTable, WhatIsOfARankSaysSo) {
   EXPECT_HAS(text, "run      100 steps of all ranks: ");
   EXPECT_HAS(text, " for all ranks, at the end");
   EXPECT_HAS(text, " tokens/s of all ranks; limited by ");
-  EXPECT_HAS(text, "at the same time, on each rank: ");
+  EXPECT_HAS(text, "parts that overlap, on each rank: ");
   EXPECT_HAS(text, "--host-memory sets it)\n" +
                        fmt::format("{:>20}  program, libraries", format_bytes(run.outside_bytes)));
 }
