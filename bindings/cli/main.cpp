@@ -105,10 +105,18 @@ NamedCommand command_of(const std::vector<std::string>& args) {
                   config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
 }
 
-// `strata help COMMAND` is `strata COMMAND --help`.
+// `strata help COMMAND` and `strata COMMAND help` are `strata COMMAND --help`.
 std::vector<std::string> without_help_word(std::vector<std::string> args) {
-  if (args.size() < 2 || args[0] != "help") return args;
-  args.erase(args.begin());
+  if (args.size() < 2) return args;
+  const bool follows =
+      args.back() == "help" && (args.size() == 2 || (args.size() == 3 && args[0] == "bench"));
+  if (args[0] == "help") {
+    args.erase(args.begin());
+  } else if (follows) {
+    args.pop_back();
+  } else {
+    return args;
+  }
   args.emplace_back("--help");
   return args;
 }

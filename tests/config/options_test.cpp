@@ -306,6 +306,63 @@ TEST(Options, ACommaWithinAPathStandsBehindABackslash) {
   EXPECT_EQ(options_from_json(Command::kTrain, json).nvme, Paths{"/a,b"});
 }
 
+TEST(Options, SpacesAroundTheCommasOfAListAreDropped) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(train({"--nvme", "/a, /b c ,/d"}).nvme, (Paths{"/a", "/b c", "/d"}));
+  EXPECT_EQ(train({"--nvme", " /a"}).nvme, Paths{" /a"});
+  EXPECT_EQ(train({}, "nvme = [\" /a\", \"/b \"]").nvme, (Paths{" /a", "/b "}));
+  EXPECT_EQ(train({"--betas", "0.9, 0.95"}).betas.second, 0.95);
+  EXPECT_HAS(train_error({"--nvme", "/a, "}), "has an empty part");
+}
+
+std::string error_of(Command command, const Args& args) {
+  try {
+    resolve(command, {.args = args});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Options, AWordWithoutAFlagGetsTheAdviceThatFits) {
+  const std::string name = "each value needs the name of its option, such as ";
+  const struct {
+    Command command;
+    Args args;
+    std::string says;
+  } cases[] = {
+      {Command::kPlan, {"llama"}, name + "--model llama)"},
+      {Command::kTrain, {"--model", "m", "a.txt"}, name + "--data a.txt)"},
+      {Command::kTrain, {"--model=m", "a.txt"}, name + "--data a.txt)"},
+      {Command::kTrain, {"--data", "a", "b"}, "(join several values by commas: --data a,b)"},
+      {Command::kTrain, {"--data=a", "b"}, "(join several values by commas: --data a,b)"},
+      {Command::kTrain, {"--model", "m", "--data", "d", "--out", "o", "7"}, "see strata train --h"},
+      {Command::kTrain, {"--json", "x"}, "leave it out: --json takes no value)"},
+      {Command::kEval, {"--resume", "run", "--steps", "1", "a.txt"}, name + "--data a.txt)"},
+      {Command::kGenerate, {"--model", "m", "hello"}, name + "--prompt hello)"},
+      {Command::kGenerate, {"--prompt", "Once", "upon"}, "(quote values that contain spaces)"},
+      {Command::kExport, {"run"}, name + "--resume run)"},
+      {Command::kReport, {"--run", "a", "b.html"}, name + "--out b.html)"},
+      {Command::kDoctor, {"./d"}, name + "--nvme ./d)"},
+      {Command::kModels, {"llama"}, "(see strata models --help)"},
+  };
+  for (const auto& [command, args, says] : cases) EXPECT_HAS(error_of(command, args), says);
+}
+
+// A problem speaks of flags, whatever the user wrote.
+TEST(Options, AProblemSaysWhichKeyOfAFileItIsAbout) {
+  EXPECT_HAS(train_error({}, "offload = \"nvme\""),
+             "--offload nvme needs a directory (give --nvme DIR); --offload is given by "
+             "run.toml:1:1: offload");
+  EXPECT_HAS(train_error({"--clip", "1"}, "optimizer_mode = \"in-backward\""),
+             "deferred); --optimizer-mode is given by run.toml:1:1: optimizer_mode");
+  const std::string flag = train_error({"--offload", "nvme"});
+  EXPECT_EQ(flag.find("is given by"), std::string::npos) << flag;
+  const Options options = train({}, "zero_stage = 2");
+  ASSERT_EQ(options.warnings.size(), 1u);
+  EXPECT_HAS(options.warnings[0], "; --zero-stage is given by run.toml:1:1: zero_stage");
+}
+
 TEST(Options, TheDateOfChatsIsADay) {
   EXPECT_EQ(train({"--chat-date", "2024-02-29"}).chat_date, "2024-02-29");
   for (const char* date : {"2023-02-29", "2024-2-29", "29.2.2024", "2024-02-2x", "today"}) {
