@@ -12,6 +12,7 @@
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/json_stream.h"
+#include "engine/model_files/model_path.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
 
@@ -140,7 +141,9 @@ void print_data(const std::string& path, TokenPrinter& printer) {
 
 }  // namespace
 
+// A directory with no more than a tokenizer will do.
 int run_tokenize(const config::Options& options) {
+  if (!text::Tokenizer::is_in(options.model)) model::require_model_directory(options.model);
   const text::Tokenizer tokenizer = text::Tokenizer::read(options.model);
   TokenPrinter printer(options, tokenizer);
   if (options.is_given("text"))

@@ -252,16 +252,23 @@ TEST(Options, MissingOnesAreNamed) {
   }
 }
 
-TEST(Options, ShapesOfANewModelMustDivide) {
-  const Args args = {"--data", "d",       "--out", "o",          "--hidden",
-                     "100",    "--heads", "8",     "--kv-heads", "3"};
+std::string error_of(Command command, const Args& args) {
   try {
-    resolve(Command::kInit, {.args = args});
-    FAIL();
+    resolve(command, {.args = args});
   } catch (const Error& error) {
-    EXPECT_HAS(std::string(error.what()), "--hidden 100 is not a multiple of --heads 8");
-    EXPECT_HAS(std::string(error.what()), "--heads 8 is not a multiple of --kv-heads 3");
+    return error.what();
   }
+  return "no error";
+}
+
+TEST(Options, ShapesOfANewModelMustDivide) {
+  const std::string error = error_of(Command::kInit, {"--data", "d", "--out", "o", "--hidden",
+                                                      "100", "--heads", "8", "--kv-heads", "3"});
+  EXPECT_HAS(error, "--hidden 100 is not a multiple of --heads 8");
+  EXPECT_HAS(error, "--heads 8 is not a multiple of --kv-heads 3");
+  const Args wide = {"--data", "d", "--out", "o", "--hidden", "100000", "--heads", "8"};
+  EXPECT_HAS(error_of(Command::kInit, wide),
+             "--hidden 100000 over --heads 8 is a head size of 12500, more than 4096 (lower the");
 }
 
 TEST(Options, HelpWinsOverEverythingElse) {
@@ -313,15 +320,6 @@ TEST(Options, SpacesAroundTheCommasOfAListAreDropped) {
   EXPECT_EQ(train({}, "nvme = [\" /a\", \"/b \"]").nvme, (Paths{" /a", "/b "}));
   EXPECT_EQ(train({"--betas", "0.9, 0.95"}).betas.second, 0.95);
   EXPECT_HAS(train_error({"--nvme", "/a, "}), "has an empty part");
-}
-
-std::string error_of(Command command, const Args& args) {
-  try {
-    resolve(command, {.args = args});
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Options, AWordWithoutAFlagGetsTheAdviceThatFits) {
