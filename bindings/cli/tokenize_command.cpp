@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/model_files/model_path.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "engine/train/run_directory.h"
 
 namespace strata::cli {
 namespace {
@@ -143,7 +145,11 @@ void print_data(const std::string& path, TokenPrinter& printer) {
 
 // A directory with no more than a tokenizer will do.
 int run_tokenize(const config::Options& options) {
-  if (!text::Tokenizer::is_in(options.model)) model::require_model_directory(options.model);
+  std::error_code ignored;
+  const bool is_directory = std::filesystem::is_directory(options.model, ignored);
+  if (!is_directory || train::RunDirectory::is_run(options.model)) {
+    model::require_model_directory(options.model);
+  }
   const text::Tokenizer tokenizer = text::Tokenizer::read(options.model);
   TokenPrinter printer(options, tokenizer);
   if (options.is_given("text"))
