@@ -212,9 +212,13 @@ FreeSpace free_space_at(int fd, const std::string& directory) {
   if (fstat(fd, &info) != 0 || fstatvfs(fd, &space) != 0 || fstatfs(fd, &kind) != 0) {
     throw system_error(ErrorCode::kIo, "read free space: " + directory, errno);
   }
-  return {.device = info.st_dev,
-          .bytes = space.f_bavail * space.f_frsize,
-          .memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC};
+  const bool memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC;
+  if (space.f_blocks == 0 && !memory) {  // as in /proc and /sys
+    throw Error(ErrorCode::kConfig, "nvme: " + directory +
+                                        ": its file system holds no files of its users (name a "
+                                        "directory on a drive)");
+  }
+  return {.device = info.st_dev, .bytes = space.f_bavail * space.f_frsize, .memory = memory};
 }
 
 }  // namespace

@@ -83,6 +83,10 @@ DoctorLine check_kind(const std::string& directory) {
     if (kind.magic == magic)
       return {kind.status, directory, fmt::format("file system {}", kind.name), kind.fix};
   }
+  if (info.f_blocks == 0) {  // as in /proc
+    return {Status::kFail, directory, "its file system holds no files of its users",
+            "name a directory on a drive"};
+  }
   return {Status::kWarn, directory, fmt::format("file system of unknown kind {:#x}", magic),
           "measure it: strata bench io --nvme " + shell_word(directory)};
 }

@@ -30,11 +30,6 @@ model::Architecture architecture_of(const config::Options& options, int64_t voca
   at.layers = options.layers;
   at.heads = options.heads;
   at.kv_heads = options.kv_heads > 0 ? options.kv_heads : options.heads;
-  if (at.hidden % at.heads != 0) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("hidden: {} is not a multiple of --heads {} (change one of them)",
-                            at.hidden, at.heads));
-  }
   at.head_size = at.hidden / at.heads;
   at.feed_forward =
       options.feed_forward > 0 ? options.feed_forward : round_up(ceil_div(at.hidden * 8, 3), 64);
@@ -60,10 +55,7 @@ std::vector<model::NamedContents> files_in(const std::string& directory) {
 int run_init(const config::Options& options) {
   Failures failures;
   failures.collect([&] {
-    if (model::is_there(options.out) && !options.force) {
-      throw Error(ErrorCode::kConfig,
-                  "out: " + options.out + ": exists already (choose another, or add --force)");
-    }
+    model::require_may_replace(options.out, options.force);
     model::require_may_create(options.out, "model");
   });
   failures.collect(

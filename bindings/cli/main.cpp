@@ -100,15 +100,28 @@ NamedCommand command_of(const std::vector<std::string>& args) {
   if (args[0] == "bench") return bench_of(args);
   const auto command = config::parse_command(args[0]);
   if (command) return {*command, 1};
+  if (args[0].starts_with("-")) {
+    throw Error(ErrorCode::kUsage, "command: none before " + args[0] +
+                                       " (give it first: strata train " + args[0] +
+                                       " ...; strata --help lists the commands)");
+  }
   throw Error(ErrorCode::kUsage,
               "command: " + args[0] + ": no such command" +
                   config::did_you_mean(config::nearest_command(args[0]), "see strata --help"));
 }
 
-// `strata help COMMAND` is `strata COMMAND --help`.
+// `strata help COMMAND` and `strata COMMAND help` are `strata COMMAND --help`.
 std::vector<std::string> without_help_word(std::vector<std::string> args) {
-  if (args.size() < 2 || args[0] != "help") return args;
-  args.erase(args.begin());
+  if (args.size() < 2) return args;
+  const bool follows =
+      args.back() == "help" && (args.size() == 2 || (args.size() == 3 && args[0] == "bench"));
+  if (args[0] == "help") {
+    args.erase(args.begin());
+  } else if (follows) {
+    args.pop_back();
+  } else {
+    return args;
+  }
   args.emplace_back("--help");
   return args;
 }
@@ -130,7 +143,7 @@ int run(const std::vector<std::string>& given) {
     std::fputs(config::help_text().c_str(), args.empty() ? stderr : stdout);
     return args.empty() ? 2 : 0;
   }
-  if (args[0] == "--version") {
+  if (args[0] == "--version" || args[0] == "-V" || args[0] == "version") {
     std::puts("strata " STRATA_VERSION);
     return 0;
   }

@@ -18,10 +18,13 @@ namespace strata::cli {
 
 namespace {
 
-// Whether a file is there that is no page, so that nothing else is lost by a wrong --out.
+// Whether something is there that is no page, so that nothing else is lost by a wrong --out. A
+// device such as /dev/null would be replaced by the page.
 bool is_other_file(const std::string& path) {
   std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown)) return false;
+  const std::filesystem::file_status status = std::filesystem::status(path, unknown);
+  if (!std::filesystem::exists(status)) return false;
+  if (!std::filesystem::is_regular_file(status)) return true;
   constexpr std::string_view kBegin = "<!doctype html>";
   std::string begin(kBegin.size(), '\0');
   std::ifstream file(path, std::ios::binary);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,10 @@
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/json_stream.h"
+#include "engine/model_files/model_path.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "engine/train/run_directory.h"
 
 namespace strata::cli {
 namespace {
@@ -140,7 +143,13 @@ void print_data(const std::string& path, TokenPrinter& printer) {
 
 }  // namespace
 
+// A directory with no more than a tokenizer will do.
 int run_tokenize(const config::Options& options) {
+  std::error_code ignored;
+  const bool is_directory = std::filesystem::is_directory(options.model, ignored);
+  if (!is_directory || train::RunDirectory::is_run(options.model)) {
+    model::require_model_directory(options.model);
+  }
   const text::Tokenizer tokenizer = text::Tokenizer::read(options.model);
   TokenPrinter printer(options, tokenizer);
   if (options.is_given("text"))

@@ -16,7 +16,7 @@ namespace {
 struct CompletedCommand {
   std::string name;
   std::vector<std::string> words = {};
-  std::vector<const OptionRow*> flags = {};
+  std::vector<OptionRow> flags = {};
 };
 
 // What bash completes after a flag; empty for a flag without a value.
@@ -24,7 +24,7 @@ std::string action_of(const OptionRow& row) {
   if (row.type == OptionType::kSwitch) return "";
   if (row.type == OptionType::kOnOff) return "words='on off'";
   if (!row.choices.empty()) return fmt::format("words='{}'", fmt::join(row.choices, " "));
-  if (row.metavar.starts_with("DIR") || row.metavar == "[RUN]") {
+  if (row.metavar.starts_with("DIR") || row.metavar.find("RUN") != row.metavar.npos) {
     return "_strata_paths -d; return";
   }
   if (row.metavar.find("FILE") != row.metavar.npos || row.metavar.starts_with("PATH"))
@@ -43,7 +43,7 @@ std::vector<CompletedCommand> all_commands() {
     CompletedCommand one = {std::string(name.substr(0, space))};
     if (space != std::string_view::npos) one.words.emplace_back(name.substr(space + 1));
     for (const OptionRow& row : option_table()) {
-      if (takes(row, command)) one.flags.push_back(&row);
+      if (takes(row, command)) one.flags.push_back(row_for(row, command));
     }
     help.words.push_back(one.name);
     commands.push_back(one);
@@ -55,9 +55,9 @@ std::vector<CompletedCommand> all_commands() {
 
 std::string values_of(const CompletedCommand& command) {
   std::map<std::string, std::string> flags_by_action;
-  for (const OptionRow* row : command.flags) {
-    std::string& flags = flags_by_action[action_of(*row)];
-    flags += (flags.empty() ? "--" : "|--") + std::string(row->name);
+  for (const OptionRow& row : command.flags) {
+    std::string& flags = flags_by_action[action_of(row)];
+    flags += (flags.empty() ? "--" : "|--") + std::string(row.name);
   }
   flags_by_action.erase("");
   std::string cases;
@@ -73,7 +73,7 @@ std::string bash(const std::vector<CompletedCommand>& commands) {
   for (const CompletedCommand& command : commands) {
     names += command.name + " ";
     std::string words = fmt::format("{}", fmt::join(command.words, " "));
-    for (const OptionRow* row : command.flags) words += " --" + std::string(row->name);
+    for (const OptionRow& row : command.flags) words += " --" + std::string(row.name);
     cases += fmt::format("    {})\n      words='{}'\n{}      ;;\n", command.name, words,
                          values_of(command));
   }

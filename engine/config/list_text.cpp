@@ -4,6 +4,14 @@
 #include <string_view>
 
 namespace strata::config {
+namespace {
+
+std::string without_spaces_around(const std::string& text) {
+  const size_t first = text.find_first_not_of(' ');
+  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(' ') + 1 - first);
+}
+
+}  // namespace
 
 std::vector<std::string> split_list(const std::vector<std::string>& values) {
   if (values.size() != 1) return values;
@@ -17,6 +25,8 @@ std::vector<std::string> split_list(const std::vector<std::string>& values) {
     if (text.substr(at, 2) == "\\,") ++at;
     parts.back() += text[at];
   }
+  if (parts.size() == 1) return parts;
+  for (std::string& part : parts) part = without_spaces_around(part);
   return parts;
 }
 

@@ -9,8 +9,8 @@
 // Options of several values, which may be given as one text.
 namespace strata::config {
 
-// Splits a list that is given as one text at its commas, except for those behind a backslash.
-// Several texts stay as they are.
+// Splits a list that is given as one text at its commas, except for those behind a backslash, and
+// drops spaces around its parts. Several texts stay as they are, and so does a text of one part.
 std::vector<std::string> split_list(const std::vector<std::string>& values);
 
 // An array of a file as split_list() takes it: each part stays whole, whatever commas it has. `row`

@@ -11,7 +11,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <variant>
@@ -211,11 +210,11 @@ Machine parse_machine(std::string_view toml, std::string_view name) {
 
 Machine read_machine(const std::string& path) {
   if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
-    const std::string name = std::filesystem::path(path).stem().string();
     throw Error(ErrorCode::kConfig,
-                fmt::format("machine: {}: there is no such file (give the path of a profile, such "
-                            "as examples/machines/{}.toml)",
-                            path, name));
+                fmt::format("machine: {}: there is no such file (give the path of a profile; "
+                            "examples/machines/ has {}, and strata bench io --profile FILE writes "
+                            "one)",
+                            path, fmt::join(kExampleMachines, ", ")));
   }
   return parse_machine(read_config_file(path), path);
 }

@@ -50,6 +50,10 @@ struct Machine {
   double op_overhead_s = 0;  // from the end of an op to the start of one that waits for it
 };
 
+// The profiles of examples/machines/.
+inline constexpr std::string_view kExampleMachines[] = {"h200-8nvme.toml", "laptop-24gb.toml",
+                                                        "rtx4090-4nvme.toml", "small-2core.toml"};
+
 // Reads a profile file. Throws Error (kConfig) that lists every problem: unknown keys, with the
 // nearest known one; rates that are negative or not finite; missing figures that the planner needs.
 Machine parse_machine(std::string_view toml, std::string_view name);

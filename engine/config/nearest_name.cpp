@@ -33,12 +33,24 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return rows[a.size() % 3][b.size()];
 }
 
+// The only name that begins with this one; empty when there is none or several, or it is short.
+std::string_view only_completion(std::string_view name, std::span<const std::string_view> names) {
+  constexpr size_t kShortest = 3;
+  std::string_view only;
+  for (const std::string_view candidate : names) {
+    if (name.size() < kShortest || !candidate.starts_with(name)) continue;
+    if (!only.empty()) return {};
+    only = candidate;
+  }
+  return only;
+}
+
 }  // namespace
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
   if (name.size() > kLongestName) return {};
   std::string_view nearest;
-  size_t least = std::max<size_t>(1, (name.size() + 2) / 3) + 1;
+  size_t least = std::max<size_t>(1, (name.size() + 1) / 3) + 1;
   for (const std::string_view candidate : names) {
     const size_t longer = std::max(name.size(), candidate.size());
     const size_t shorter = std::min(name.size(), candidate.size());
@@ -49,7 +61,8 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
       nearest = candidate;
     }
   }
-  return nearest;
+  const std::string_view completion = least > 1 ? only_completion(name, names) : "";
+  return completion.empty() ? nearest : completion;
 }
 
 std::string did_you_mean(std::string_view nearest, std::string_view otherwise) {

@@ -7,7 +7,8 @@
 
 namespace strata::config {
 
-// The nearest of `names` that differs in at most about a third of the letters; empty when there is
+// The name of `names` that is meant: one that differs in a letter, else the only one that begins
+// with `name`, else the nearest that differs in at most a third of the letters. Empty: there is
 // none.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 

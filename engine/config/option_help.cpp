@@ -135,6 +135,10 @@ parameters; weight_decay, 0 to 1, replaces --weight-decay, but norms and biases 
 
 }  // namespace
 
+std::vector<const OptionRow*> main_options(Command command) {
+  return options_in(kCommands[static_cast<size_t>(command)].first);
+}
+
 std::string_view name_of(Command command) {
   return kCommands[static_cast<size_t>(command)].name;
 }
@@ -161,7 +165,7 @@ std::string help_text(Command command) {
   const CommandRow& about = kCommands[static_cast<size_t>(command)];
   std::string out = fmt::format("{}\n\nUsage: strata {} {}{}[options]\n", about.help, about.name,
                                 about.use, about.use.empty() ? "" : " ");
-  const std::vector<const OptionRow*> first = options_in(about.first);
+  const std::vector<const OptionRow*> first = main_options(command);
   if (!first.empty()) out += "\nMain options\n";
   for (const OptionRow* row : first) append_option(out, row_for(*row, command));
   std::string_view group;

@@ -20,6 +20,14 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"accumulate-grad-batches", "accumulate"},
     {"gas", "accumulate"},
     {"mbs", "micro-batch"},
+    {"bs", "micro-batch"},
+    {"batch", "micro-batch"},
+    {"ga", "accumulate"},
+    {"ctx", "sequence-length"},
+    {"n-ctx", "sequence-length"},
+    {"name", "out"},
+    {"run-name", "out"},
+    {"test-data", "eval-data"},
     {"device-batch-size", "micro-batch"},
     {"max-length", "sequence-length"},
     {"max-seq-length", "sequence-length"},
@@ -237,6 +245,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"attn-impl*", kOneAttention},
     {"log-steps", kEveryStep},
     {"num-workers", kOwnLoader},
+    {"workers", kOwnLoader},
     {"dataloader-*", kOwnLoader},
     {"tokenizer*", "leave it out: the tokenizer is that of the model directory"},
     {"global-batch-size", kGlobalBatch},
@@ -262,20 +271,6 @@ std::string key_of(const OptionRow& row) {
   std::string key(row.name);
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
-}
-
-std::string_view main_option(Command command) {
-  switch (command) {
-    case Command::kDoctor:
-    case Command::kBench:
-      return "nvme";
-    case Command::kInit:
-      return "data";
-    case Command::kExport:
-      return "resume";
-    default:
-      return "model";
-  }
 }
 
 const OptionRow* find_option(std::string_view name) {

@@ -227,6 +227,7 @@ void check_groups(const Options& options, std::vector<std::string>& problems) {
 }
 
 void check_shape(const Options& options, std::vector<std::string>& problems) {
+  constexpr int64_t kHeadSizeMost = 4096;
   if (options.hidden % options.heads != 0) {
     problems.push_back(
         fmt::format("--hidden {} is not a multiple of --heads {} (change one of them)",
@@ -236,6 +237,11 @@ void check_shape(const Options& options, std::vector<std::string>& problems) {
         fmt::format("--hidden {} over --heads {} is an odd head size; rotary positions "
                     "need an even one (change one of them)",
                     options.hidden, options.heads));
+  } else if (options.hidden / options.heads > kHeadSizeMost) {
+    problems.push_back(
+        fmt::format("--hidden {} over --heads {} is a head size of {}, more than {} (lower the "
+                    "first, or raise the second)",
+                    options.hidden, options.heads, options.hidden / options.heads, kHeadSizeMost));
   }
   if (options.kv_heads > 0 && options.heads % options.kv_heads != 0) {
     problems.push_back(

@@ -60,7 +60,9 @@ std::string_view reason_for(std::string_view name, Command command, bool exactly
 }  // namespace
 
 OptionCollector::OptionCollector(Command command)
-    : command_(command), kinds_(option_table().size(), SourceKind::kDefault) {}
+    : command_(command),
+      kinds_(option_table().size(), SourceKind::kDefault),
+      shown_(option_table().size()) {}
 
 SourceKind& OptionCollector::kind_of(std::string_view name) {
   return kinds_[static_cast<size_t>(find_option(name) - option_table().data())];
@@ -116,11 +118,12 @@ void OptionCollector::set(SourceKind kind, std::string_view name,
   }
   if (known > kind) return;
   known = kind;  // even a wrong value counts as given
+  shown_[static_cast<size_t>(row - option_table().data())] = shown;
   all.insert(all.end(), values.begin(), values.end());
   const std::string cause = assign(*row, all, options_);
   if (cause.empty()) return;
   problem(fmt::format("{} \"{}\" {}", shown, joined(values),
-                      with_advice(cause, "give " + accepted_text(*row))));
+                      with_advice(cause, "give " + accepted_text(row_for(*row, command_)))));
 }
 
 ParameterGroupOptions& OptionCollector::open_group(int index) {
@@ -155,6 +158,22 @@ void OptionCollector::set_group(int index, std::string_view key,
   if (!cause.empty()) problem(fmt::format("{} \"{}\" {}", shown, joined(values), cause));
 }
 
+// Says of options that a text names how the user wrote them, where that was not a flag.
+std::string OptionCollector::with_sources(std::string text) const {
+  const auto rows = option_table();
+  std::string sources;
+  for (size_t index = 0; index < rows.size(); ++index) {
+    const bool is_flag =
+        kinds_[index] == SourceKind::kDefault || kinds_[index] == SourceKind::kFlag;
+    if (is_flag || shown_[index] == key_of(rows[index])) continue;
+    const std::string flag = "--" + std::string(rows[index].name);
+    const size_t at = text.find(flag);
+    if (at == text.npos || text.find_first_of(" ,:)", at) != at + flag.size()) continue;
+    sources += fmt::format("; {} is given by {}", flag, shown_[index]);
+  }
+  return text + sources;
+}
+
 Options OptionCollector::finish() {
   const auto rows = option_table();
   const auto take_back = [&](std::string_view name) {
@@ -181,7 +200,9 @@ Options OptionCollector::finish() {
                           index + 1));
     }
   }
-  for (std::string& text : find_conflicts(command_, options_)) problem(std::move(text));
+  for (std::string& text : find_conflicts(command_, options_)) {
+    problem(with_sources(std::move(text)));
+  }
   for (const auto& [command, detail, of] : option_details()) {
     if (command != command_ || kind_of(detail) != SourceKind::kFlag || options_.is_given(of)) {
       continue;
@@ -189,6 +210,7 @@ Options OptionCollector::finish() {
     problem(fmt::format("--{} has no meaning without --{} (give both or none)", detail, of));
   }
   for (IdleOption& idle : find_idle_options(command_, options_)) {
+    idle.text = with_sources(std::move(idle.text));
     if (idle.is_mistake && kind_of(idle.name) == SourceKind::kFlag) {
       problem(std::move(idle.text));
     } else {

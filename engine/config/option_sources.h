@@ -42,10 +42,12 @@ class OptionCollector {
 
  private:
   SourceKind& kind_of(std::string_view name);
+  std::string with_sources(std::string text) const;
 
   const Command command_;
   Options options_;
-  std::vector<SourceKind> kinds_;  // by row of the table
+  std::vector<SourceKind> kinds_;   // by row of the table
+  std::vector<std::string> shown_;  // likewise
   std::vector<std::string> problems_;
 };
 

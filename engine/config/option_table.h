@@ -87,11 +87,12 @@ std::string key_of(const OptionRow& row);
 // The default of --host-memory.
 inline constexpr std::string_view kHostMemoryNote = "85% of what this process may use";
 
-// The row with the help, the default and the name of the value that `command` has for it.
+// The row with the help, the default, the name of the value and the choices that `command` has for
+// it.
 OptionRow row_for(const OptionRow& row, Command command);
 
-// The option that a command is mostly about.
-std::string_view main_option(Command command);
+// The options that matter most for a command, in the order of its help.
+std::vector<const OptionRow*> main_options(Command command);
 
 // Finds an option by its flag, key or another name that we accept; '-' and '_' are the same. Null
 // when there is none.

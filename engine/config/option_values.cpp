@@ -85,7 +85,7 @@ std::string size_text(int64_t bytes) {
 
 bool is_path(const OptionRow& row) {
   const std::string_view kinds[] = {"DIR",    "DIR[,DIR]", "PATH[,PATH]", "FILE",
-                                    "[FILE]", "PATH",      "[RUN]"};
+                                    "[FILE]", "PATH",      "[RUN]",       "RUN"};
   return std::ranges::find(kinds, row.metavar) != std::end(kinds);
 }
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "engine/base/advice.h"
@@ -175,31 +176,54 @@ const OptionRow* misdashed(std::string_view argument) {
   return dashes == 0 ? nullptr : find_option(argument.substr(0, argument.find('=')));
 }
 
+// The first of the command's main options that takes a text and is not given; null when all are.
+const OptionRow* main_option_left(std::span<const std::string> args, Command command) {
+  std::set<const OptionRow*> known;
+  for (const std::string& arg : args) {
+    if (is_flag(arg)) known.insert(find_option(arg.substr(2, arg.find('=', 2) - 2)));
+  }
+  if (known.contains(find_option("resume"))) known.insert(find_option("model"));  // that of the run
+  constexpr size_t kMain = 3;
+  std::vector<const OptionRow*> rows = main_options(command);
+  rows.resize(std::min(rows.size(), kMain));
+  for (const OptionRow* row : rows) {
+    const bool is_text = row->type == OptionType::kString || row->type == OptionType::kList ||
+                         row->type == OptionType::kTexts || row->type == OptionType::kOptional;
+    if (is_text && !known.contains(row)) return row;
+  }
+  return nullptr;
+}
+
 // What to do about args[at], which belongs to no flag.
 std::string stray_advice(std::span<const std::string> args, size_t at, Command command) {
-  size_t flag = at;
-  while (flag > 0 && !is_flag(args[flag])) --flag;
-  const OptionRow* before = is_flag(args[flag]) ? find_option(args[flag].substr(2)) : nullptr;
-  const std::string_view name = name_of(command);
+  size_t last = at;
+  while (last > 0 && !is_flag(args[last])) --last;
+  const Flag flag = flag_at(args, last);
+  const OptionRow* before = is_flag(flag.shown) ? find_option(flag.name()) : nullptr;
   if (const OptionRow* meant = misdashed(args[at])) return fmt::format("write --{}", meant->name);
-  if (before != nullptr && takes_several(*before) && !args[at].starts_with('-')) {
-    std::string joined = args[flag + 1];
-    for (size_t i = flag + 2; i <= at; ++i) joined += " " + args[i];
-    if (std::filesystem::exists(joined)) return "quote a value that contains spaces";
-    return fmt::format("join several values by commas: --{} {},{}", before->name, args[at - 1],
-                       args[at]);
+  if (args[at].starts_with('-')) {
+    return fmt::format("see strata {} --help for all options", name_of(command));
   }
-  if (args[at].starts_with('-')) return fmt::format("see strata {} --help for all options", name);
   if (before != nullptr && before->type == OptionType::kSwitch) {
     return fmt::format("leave it out: --{} takes no value", before->name);
   }
   if (before != nullptr && before->type == OptionType::kOptional) {
     return fmt::format("--{} takes one value", before->name);
   }
-  if (before != nullptr && flag + 1 < at) return "quote values that contain spaces";
-  const OptionRow* main = find_option(main_option(command));
-  if (main == nullptr || !takes(*main, command)) return fmt::format("see strata {} --help", name);
-  return fmt::format("each value needs the name of its option, such as --{} {}", main->name,
+  if (before != nullptr) {
+    std::string words = flag.value.value_or("");
+    for (size_t i = last + 1; i <= at; ++i) words += (words.empty() ? "" : " ") + args[i];
+    if (before->metavar == "TEXT" || std::filesystem::exists(words)) {
+      return "quote values that contain spaces";
+    }
+    if (takes_several(*before)) {
+      return fmt::format("join several values by commas: --{} {},{}", before->name,
+                         at - 1 == last ? *flag.value : args[at - 1], args[at]);
+    }
+  }
+  const OptionRow* meant = main_option_left(args, command);
+  if (meant == nullptr) return fmt::format("see strata {} --help", name_of(command));
+  return fmt::format("each value needs the name of its option, such as --{} {}", meant->name,
                      args[at]);
 }
 
@@ -229,14 +253,16 @@ void collect_args(std::span<const std::string> args, Command command, OptionColl
     } else if (row->type == OptionType::kOptional) {
       set("on");
     } else {
-      collector.problem(fmt::format("{} needs a value (give {})", flag.shown, accepted_text(*row)));
+      collector.problem(fmt::format("{} needs a value (give {})", flag.shown,
+                                    accepted_text(row_for(*row, command))));
     }
   }
 }
 
 bool wants_help(std::span<const std::string> args) {
-  return std::any_of(args.begin(), args.end(),
-                     [](const std::string& arg) { return arg == "--help" || arg == "-h"; });
+  return std::any_of(args.begin(), args.end(), [](const std::string& arg) {
+    return arg == "--help" || arg == "-help" || arg == "-h";
+  });
 }
 
 }  // namespace

@@ -52,18 +52,28 @@ constexpr std::array<KindEntry, 5> kKinds = {{
      {"conversations", nullptr}},
 }};
 
-Error bad_record(const std::string& where, const std::string& cause) {
-  return Error(ErrorCode::kConfig, fmt::format("read data: {}: {}", where, cause));
+// A record, and what its file calls what we read.
+struct Place {
+  const std::string& where;  // file and line
+  const RecordColumns& columns;
+};
+
+Error bad_record(const Place& at, const std::string& cause) {
+  return Error(ErrorCode::kConfig, fmt::format("read data: {}: {}", at.where, cause));
 }
 
-const std::string& text_of(const Json& record, const char* name, const std::string& where) {
+const std::string& text_of(const Json& record, const char* name, const Place& at) {
   const Json* value = record.find(name);
-  if (value == nullptr) throw bad_record(where, fmt::format("\"{}\" is missing (add it)", name));
-  if (!value->is_string()) {
-    throw bad_record(where, fmt::format("\"{}\" is {}, not a string (write it in quotes)", name,
-                                        value->describe()));
+  if (value == nullptr) {
+    throw bad_record(at, fmt::format("\"{}\" is missing (add it)", at.columns.theirs(name)));
   }
-  return value->string();
+  if (value->is_string()) return value->string();
+  const bool is_list = value->is_array() || value->is_object();
+  throw bad_record(
+      at, fmt::format("\"{}\" is {}, not a string ({})", at.columns.theirs(name), value->describe(),
+                      value->is_null() ? "write \"\" where there is no text, or take the record out"
+                      : is_list        ? "write a text in quotes"
+                                       : "write it in quotes"));
 }
 
 bool has_text(const Json& record, const char* name) {
@@ -83,13 +93,13 @@ void add_segment(RecordText* record, std::string text, bool is_target) {
   }
 }
 
-const Json::Array& messages_of(const Json& list, const std::string& where) {
+const Json::Array& messages_of(const Json& record, const char* name, const Place& at) {
+  const Json& list = *record.find(name);
   if (list.is_array() && !list.items().empty()) return list.items();
-  throw bad_record(
-      where,
-      fmt::format(
-          "{} is not a list of messages (write [{{\"role\": \"user\", \"content\": \"...\"}}])",
-          list.is_array() ? "an empty list" : list.describe()));
+  throw bad_record(at, fmt::format("\"{}\" is {}, not a list of messages (write [{{\"role\": "
+                                   "\"user\", \"content\": \"...\"}}])",
+                                   at.columns.theirs(name),
+                                   list.is_array() ? "an empty list" : list.describe()));
 }
 
 // Whether a member of a message has something in it.
@@ -101,15 +111,15 @@ bool has_some(const Json& message, const char* name) {
 }
 
 // Text, a list of parts, or nothing beside calls of tools.
-void check_content(const Json& message, const std::string& where) {
+void check_content(const Json& message, const Place& at) {
   const Json* content = message.find("content");
   if (content != nullptr && content->is_array()) return;
   if ((content == nullptr || content->is_null()) && has_some(message, "tool_calls")) return;
-  (void)text_of(message, "content", where);
+  (void)text_of(message, "content", at);
 }
 
 // What "train" or "weight" of a message says: whether to learn it. Takes them out of it.
-std::optional<bool> take_weight(Json& message, size_t number, const std::string& where) {
+std::optional<bool> take_weight(Json& message, size_t number, const Place& at) {
   std::optional<bool> learns;
   for (const char* name : {"train", "weight"}) {
     const Json* value = message.find(name);
@@ -119,10 +129,9 @@ std::optional<bool> take_weight(Json& message, size_t number, const std::string&
     if (weight == 0.0 || weight == 1.0) learns = weight == 1.0;
     if (!learns) {
       throw bad_record(
-          where,
-          fmt::format(
-              "the {} of message {} is {}, and only 0 and 1 are supported (give one of them)", name,
-              number, value->describe()));
+          at, fmt::format(
+                  "the {} of message {} is {}, and only 0 and 1 are supported (give one of them)",
+                  name, number, value->describe()));
     }
   }
   std::erase_if(message.members(), [](const config::JsonMember& member) {
@@ -132,19 +141,19 @@ std::optional<bool> take_weight(Json& message, size_t number, const std::string&
 }
 
 // Adds a message, and says whether it has something to learn.
-void add_message(RecordText* record, Json message, const std::string& where) {
+void add_message(RecordText* record, Json message, const Place& at) {
   ChatRecord& chat = *record->chat;
   const size_t place = chat.messages.items().size();
-  const std::string role = text_of(message, "role", where);
+  const std::string role = text_of(message, "role", at);
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-    throw bad_record(where, fmt::format("the role \"{}\" is not known (name the roles {})", role,
-                                        fmt::join(kRoles, ", ")));
+    throw bad_record(at, fmt::format("the role \"{}\" is not known (name the roles {})", role,
+                                     fmt::join(kRoles, ", ")));
   }
-  if (role != "tool") check_content(message, where);
-  const std::optional<bool> weight = take_weight(message, place + 1, where);
+  if (role != "tool") check_content(message, at);
+  const std::optional<bool> weight = take_weight(message, place + 1, at);
   const bool is_answer = role == "assistant";
   if (!is_answer && weight.value_or(false)) {
-    throw bad_record(where,
+    throw bad_record(at,
                      fmt::format("message {} of the {} has \"train\" or \"weight\", but only what "
                                  "the assistant says is learned (remove it from this message)",
                                  place + 1, role));
@@ -160,28 +169,28 @@ void add_message(RecordText* record, Json message, const std::string& where) {
 }
 
 // A message of ShareGPT's names, which says who it is from.
-Json from_share_gpt(const Json& message, const std::string& where) {
-  const std::string& from = text_of(message, "from", where);
+Json from_share_gpt(const Json& message, const Place& at) {
+  const std::string& from = text_of(message, "from", at);
   const auto role = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
                                  [&](const auto& entry) { return from == entry.first; });
   if (role == kShareGptRoles.end()) {
-    throw bad_record(where, fmt::format("messages from \"{}\" are not known (name them human, gpt "
-                                        "or system)",
-                                        from));
+    throw bad_record(at, fmt::format("messages from \"{}\" are not known (name them human, gpt "
+                                     "or system)",
+                                     from));
   }
   Json renamed = Json::object();
   renamed.set("role", Json(role->second));
-  renamed.set("content", Json(text_of(message, "value", where)));
+  renamed.set("content", Json(text_of(message, "value", at)));
   for (const char* name : {"train", "weight"}) {
     if (const Json* value = message.find(name)) renamed.set(name, *value);
   }
   return renamed;
 }
 
-void add_messages(RecordText* record, const Json& list, const std::string& where) {
-  for (const Json& message : messages_of(list, where)) {
+void add_messages(RecordText* text, const Json& record, const char* name, const Place& at) {
+  for (const Json& message : messages_of(record, name, at)) {
     const bool is_share_gpt = message.find("from") != nullptr && message.find("role") == nullptr;
-    add_message(record, is_share_gpt ? from_share_gpt(message, where) : message, where);
+    add_message(text, is_share_gpt ? from_share_gpt(message, at) : message, at);
   }
 }
 
@@ -236,9 +245,10 @@ const char* name_of_idle(RecordKind kind) {
 }
 
 RecordKind kind_of_record(const Json& record, const std::string& where, const RecordRules& rules) {
+  const Place at = {where, rules.columns};
   if (!record.is_object())
-    throw bad_record(where, record.describe() +
-                                " is not a JSON object (write {\"text\": \"...\"} in each line)");
+    throw bad_record(
+        at, record.describe() + " is not a JSON object (write {\"text\": \"...\"} in each line)");
   const auto is_named = [&](const KindEntry& entry) {
     return std::any_of(entry.members.begin(), entry.members.end(), [&](const char* name) {
       return name != nullptr && rules.columns.names(name);
@@ -253,41 +263,41 @@ RecordKind kind_of_record(const Json& record, const std::string& where, const Re
     if (has_all) return entry.kind;
   }
   std::vector<std::string_view> members;
-  for (const config::JsonMember& member : record.members()) members.push_back(member.name);
+  for (const config::JsonMember& member : record.members()) {
+    members.push_back(rules.columns.theirs(member.name));
+  }
   throw bad_record(
-      where,
-      fmt::format("not a known record: it has {} (write in each line \"text\", "
-                  "\"prompt\" and \"completion\", \"messages\", \"instruction\" and "
-                  "\"output\", or \"conversations\"; or name your own by --columns "
-                  "prompt=NAME,completion=NAME)",
-                  members.empty() ? "no member" : fmt::format("{}", fmt::join(members, ", "))));
+      at, fmt::format("not a known record: it has {} (write in each line \"text\", "
+                      "\"prompt\" and \"completion\", \"messages\", \"instruction\" and "
+                      "\"output\", or \"conversations\"; or name your own by --columns "
+                      "prompt=NAME,completion=NAME)",
+                      members.empty() ? "no member" : fmt::format("{}", fmt::join(members, ", "))));
 }
 
 namespace {
 
-void add_prompt_completion(RecordText* text, const Json& record, const std::string& where,
+void add_prompt_completion(RecordText* text, const Json& record, const Place& at,
                            const RecordRules& rules) {
   const bool learns_prompt = rules.train_on == config::TrainOn::kEverything;
   if (!record.find("prompt")->is_array()) {
-    add_segment(text, text_of(record, "prompt", where), learns_prompt);
-    return add_segment(text, text_of(record, "completion", where), true);
+    add_segment(text, text_of(record, "prompt", at), learns_prompt);
+    return add_segment(text, text_of(record, "completion", at), true);
   }
   text->chat = chat_of(record, rules);
-  add_messages(text, *record.find("prompt"), where);
+  add_messages(text, record, "prompt", at);
   text->chat->prompt_count = learns_prompt ? 0 : text->chat->messages.items().size();
   text->chat->skipped.clear();
   text->has_lesson = false;
-  add_messages(text, *record.find("completion"), where);
+  add_messages(text, record, "completion", at);
 }
 
-void add_alpaca(RecordText* text, const Json& record, const std::string& where,
-                const RecordRules& rules) {
+void add_alpaca(RecordText* text, const Json& record, const Place& at, const RecordRules& rules) {
   std::string prompt;
   for (const char* name : {"system", "instruction", "input"}) {
-    if (has_text(record, name)) prompt += text_of(record, name, where) + "\n";
+    if (has_text(record, name)) prompt += text_of(record, name, at) + "\n";
   }
   add_segment(text, prompt, rules.train_on == config::TrainOn::kEverything);
-  add_segment(text, text_of(record, "output", where), true);
+  add_segment(text, text_of(record, "output", at), true);
 }
 
 }  // namespace
@@ -295,25 +305,25 @@ void add_alpaca(RecordText* text, const Json& record, const std::string& where,
 RecordText text_of_record(Json record, RecordKind kind, const std::string& where,
                           const RecordRules& rules) {
   RecordText text;
+  const Place at = {where, rules.columns};
   const RecordKind here = kind_of_record(record, where, rules);
   if (here != kind) {
     throw bad_record(
-        where,
-        fmt::format("holds {}, but the file began with {} (put each kind in a file of its own)",
-                    name_of(here), name_of(kind)));
+        at, fmt::format("holds {}, but the file began with {} (put each kind in a file of its own)",
+                        name_of(here), name_of(kind)));
   }
   switch (kind) {
     case RecordKind::kText:
-      (void)text_of(record, "text", where);
+      (void)text_of(record, "text", at);
       for (config::JsonMember& member : record.members()) {  // by reference: they may be long
         if (member.name == "text") add_segment(&text, std::move(member.value).string(), true);
       }
       break;
     case RecordKind::kPromptCompletion:
-      add_prompt_completion(&text, record, where, rules);
+      add_prompt_completion(&text, record, at, rules);
       break;
     case RecordKind::kAlpaca:
-      add_alpaca(&text, record, where, rules);
+      add_alpaca(&text, record, at, rules);
       break;
     case RecordKind::kMessages:
     case RecordKind::kShareGpt:
@@ -322,16 +332,15 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
         Json system = Json::object();
         system.set("role", Json("system"));
         system.set("content", *record.find("system"));
-        add_message(&text, std::move(system), where);
+        add_message(&text, std::move(system), at);
       }
-      add_messages(
-          &text, *record.find(kind == RecordKind::kMessages ? "messages" : "conversations"), where);
+      add_messages(&text, record, kind == RecordKind::kMessages ? "messages" : "conversations", at);
       break;
   }
   if (text.chat && rules.train_on == config::TrainOn::kLastAnswer) learn_last(text);
   if (text.chat && text.chat->learns_all && !text.chat->skipped.empty()) {
     throw bad_record(
-        where,
+        at,
         fmt::format(
             "message {} must not be learned, but --train-on is everything (leave out --train-on)",
             text.chat->skipped.front() + 1));

@@ -93,11 +93,13 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   const int64_t room = samples * train.length();  // with what is held out of these data
   const int64_t used = kept - documents;
   const std::string padding = fmt::format(
-      "{}; {} of them is padding",
-      is_packed
-          ? fmt::format("{} records share {} samples without seeing each other", documents, samples)
-          : "each record is a sample",
-      share_text(std::max<int64_t>(0, room - used), room));
+      "{}; {} of {} is padding",
+      !is_packed ? "each record is a sample"
+      : documents == samples
+          ? fmt::format("{} in {}", counted(documents, "record"), counted(samples, "sample"))
+          : fmt::format("{} share {} without seeing each other", counted(documents, "record"),
+                        counted(samples, "sample")),
+      share_text(std::max<int64_t>(0, room - used), room), samples == 1 ? "it" : "them");
   if (cut == 0) return padding + "; none is cut";
   return fmt::format("{}; {} {} cut, which loses {} of {} tokens (raise --sequence-length)",
                      padding, counted(cut, "record"), cut == 1 ? "is" : "are", lost, kept + lost);

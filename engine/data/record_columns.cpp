@@ -60,6 +60,13 @@ bool RecordColumns::names(std::string_view member) const {
                      [&](const Column& column) { return column.ours == member; });
 }
 
+std::string_view RecordColumns::theirs(std::string_view member) const {
+  for (const Column& column : columns_) {
+    if (column.ours == member) return column.theirs;
+  }
+  return member;
+}
+
 Json RecordColumns::renamed(Json object, bool of_message) const {
   Json result = Json::object();
   for (config::JsonMember& member : std::move(object).members()) {

@@ -21,6 +21,8 @@ class RecordColumns {
   bool empty() const { return columns_.empty(); }
   // Whether the member is given a name that records of other kinds do not need.
   bool names(std::string_view member) const;
+  // What the records call the member.
+  std::string_view theirs(std::string_view member) const;
   // Gives the members of a record, and of its messages, our names. A member that has our name
   // already, although another one was named for it, is dropped. Other values are returned as they
   // are.

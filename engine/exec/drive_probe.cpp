@@ -82,7 +82,8 @@ struct Range {
 class LaneProbe {
  public:
   LaneProbe(io::Volume& volume, const DriveProbeOptions& options)
-      : buffer_(static_cast<int64_t>(kTransferBytes) * slots(options)),
+      : bytes_(static_cast<uint64_t>(options.transfer_bytes)),
+        buffer_(options.transfer_bytes * slots(options)),
         transfers_(static_cast<size_t>(slots(options))),
         channel_(volume, channel_options(options)) {
     for (int64_t i = 0; i < buffer_.bytes(); ++i) {
@@ -104,15 +105,15 @@ class LaneProbe {
         if (!free || !more() || (other && ahead_of(*other))) continue;
         transfer.direction = direction;
         transfer.address = next;
-        transfer.bytes = kTransferBytes;
-        transfer.data = buffer_.data() + (&transfer - transfers_.data()) * kTransferBytes;
+        transfer.bytes = bytes_;
+        transfer.data = buffer_.data() + (&transfer - transfers_.data()) * bytes_;
         transfer.tag = 1;
         transfer.done = false;
         transfer.user = this;
         channel_.submit(&transfer);
-        submitted += kTransferBytes;
-        next += kTransferBytes;
-        if (next + kTransferBytes > range.end) next = range.begin;
+        submitted += bytes_;
+        next += bytes_;
+        if (next + bytes_ > range.end) next = range.begin;
       }
       if (channel_.in_flight() == 0 && !more()) break;
       channel_.wait(0.001);
@@ -152,7 +153,9 @@ class LaneProbe {
   double seconds() const { return seconds_; }
 
  private:
-  static int64_t slots(const DriveProbeOptions& options) { return options.io_depth / 4 + 2; }
+  static int64_t slots(const DriveProbeOptions& options) {
+    return options.io_depth * kMiB / options.transfer_bytes + 2;
+  }
 
   static io::ChannelOptions channel_options(const DriveProbeOptions& options) {
     io::ChannelOptions channel;
@@ -176,6 +179,7 @@ class LaneProbe {
     }
   }
 
+  const uint64_t bytes_;  // of a transfer
   memory::Arena buffer_;
   std::vector<io::Transfer> transfers_;  // `user` is set while it is in flight
   io::Channel channel_;
@@ -261,9 +265,9 @@ double process_cpu_s() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-double probe_checksum(double seconds) {
+double probe_checksum(double seconds, int64_t memory_bytes) {
   constexpr uint64_t kBlockBytes = 64 * kKiB;
-  const memory::Arena data(32 * kMiB);
+  const memory::Arena data(std::min(32 * kMiB, memory_bytes));
   std::memset(data.data(), 0x5c, static_cast<size_t>(data.bytes()));
   uint64_t sum = 0;
   int64_t bytes = 0;

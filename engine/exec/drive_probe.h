@@ -13,7 +13,8 @@ namespace strata::exec {
 struct DriveProbeOptions {
   std::vector<std::string> directories;
   io::Backend backend = io::Backend::kAuto;
-  int io_depth = 8;                // requests in flight on each lane
+  int io_depth = 8;  // requests in flight on each lane
+  int64_t transfer_bytes = 4 << 20;
   int64_t file_bytes = 512 << 20;  // of all files together; less where there is less room
   double deadline_s = 60;          // of one request
   bool direct = true;
@@ -43,7 +44,7 @@ std::vector<double> probe_weights(const DriveProbeOptions& options, double secon
 // Processor time of all threads of this process so far.
 double process_cpu_s();
 
-// Bytes a second that one core checks, in blocks of a volume's size.
-double probe_checksum(double seconds);
+// Bytes a second that one core checks, in blocks of a volume's size. Takes up to 32 MiB of memory.
+double probe_checksum(double seconds, int64_t memory_bytes);
 
 }  // namespace strata::exec

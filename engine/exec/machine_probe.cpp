@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/exec/machine_probe.h"
 
-#include <fmt/core.h>
-#include <fmt/ranges.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/base/error.h"
 #include "engine/base/threads.h"
 #include "engine/base/units.h"
 #include "engine/config/limits.h"
@@ -67,6 +60,9 @@ void fill_floats(float* data, int64_t count) {
   }
 }
 
+// With less memory than this, the products, the block and the transfers to drives are smaller.
+constexpr int64_t kAmpleBytes = 56 * kMiB;
+
 // --- products ---
 
 // The three products of one linear layer of a medium-sized model.
@@ -75,19 +71,20 @@ class Products {
   Products(const ProbeOptions& options, DType dtype)
       : options_(options),
         parallel_(options.threads),
+        outputs_(options.memory_bytes >= kAmpleBytes ? 2048 : 512),
         x_(kRows * kInputs * 4),
-        y_(kRows * kOutputs * 4),
+        y_(kRows * outputs_ * 4),
         dx_(kRows * kInputs * 4),
-        w_(kOutputs * kInputs * 4),
-        dw_(kOutputs * kInputs * 4),
-        forward_{.dtype = dtype, .rows = kRows, .outputs = kOutputs, .inputs = kInputs},
-        input_{.dtype = dtype, .rows = kRows, .outputs = kOutputs, .inputs = kInputs},
-        weight_{.rows = kRows, .outputs = kOutputs, .inputs = kInputs} {
+        w_(outputs_ * kInputs * 4),
+        dw_(outputs_ * kInputs * 4),
+        forward_{.dtype = dtype, .rows = kRows, .outputs = outputs_, .inputs = kInputs},
+        input_{.dtype = dtype, .rows = kRows, .outputs = outputs_, .inputs = kInputs},
+        weight_{.rows = kRows, .outputs = outputs_, .inputs = kInputs} {
     fill_floats(floats(x_), kRows * kInputs);
-    fill_floats(floats(w_), kOutputs * kInputs);
+    fill_floats(floats(w_), outputs_ * kInputs);
     if (dtype == DType::kBF16) {
       auto* halves = reinterpret_cast<uint16_t*>(w_.data());
-      for (int64_t i = 0; i < kOutputs * kInputs; ++i) halves[i] = to_bf16(floats(w_)[i]);
+      for (int64_t i = 0; i < outputs_ * kInputs; ++i) halves[i] = to_bf16(floats(w_)[i]);
     }
     forward_.x = weight_.x = floats(x_);
     forward_.w = input_.w = w_.data();
@@ -103,7 +100,10 @@ class Products {
     forward_.workspace = input_.workspace = weight_.workspace = {workspace_.data(), bytes};
   }
 
-  static double flops() { return 3 * 2.0 * kRows * kOutputs * kInputs; }
+  double flops() const { return 3 * 2.0 * static_cast<double>(kRows * outputs_ * kInputs); }
+  int64_t bytes() const {
+    return x_.bytes() + y_.bytes() + dx_.bytes() + w_.bytes() + dw_.bytes() + workspace_.bytes();
+  }
 
   void run() const {
     parallel_.run([&] {
@@ -114,9 +114,10 @@ class Products {
   }
 
  private:
-  static constexpr int64_t kRows = 512, kOutputs = 2048, kInputs = 768;
+  static constexpr int64_t kRows = 512, kInputs = 768;
   const ProbeOptions& options_;
   const kernels::Parallel parallel_;
+  const int64_t outputs_;
   memory::Arena x_, y_, dx_, w_, dw_, workspace_;
   kernels::MatMulForward forward_;
   kernels::MatMulInput input_;
@@ -128,10 +129,10 @@ class Products {
 // The fused update of fp32 parameters, 16 bytes of state and gradient an element.
 class Update {
  public:
-  explicit Update(const ProbeOptions& options)
+  Update(const ProbeOptions& options, int64_t bytes)
       : options_(options),
         parallel_(options.threads),
-        count_(options.memory_bytes / 16 / kStep * kStep),
+        count_(bytes / 16 / kStep * kStep),
         data_(count_ * 16) {
     STRATA_CHECK(count_ > 0);
     // With moments and gradients of the same magnitude, no value becomes denormal.
@@ -219,7 +220,7 @@ double timed_rounds(int threads, double seconds, const std::function<void(int)>&
 // optimizer lanes.
 double overlap_speed(const ProbeOptions& options, double seconds) {
   const Products products(options, DType::kF32);
-  const Update update(options);
+  const Update update(options, std::max(kMiB, options.memory_bytes - products.bytes()));
   const double alone_s = seconds / 3;
   const double products_alone = rate_of(1, alone_s, [&] { products.run(); });
   const double update_alone = rate_of(1, alone_s, [&] { update.run(); });
@@ -286,14 +287,15 @@ double copy_rate(const ProbeOptions& options, double seconds) {
 // The rate of a transformer block of a small model, in which norms, attention and activations run
 // between products.
 double block_rate(const ProbeOptions& options, Recipe recipe) {
+  const int64_t part = options.memory_bytes >= kAmpleBytes ? 1 : 2;
   model::Architecture block;
   block.model_type = "llama";
-  block.hidden = 768;
+  block.hidden = 768 / part;
   block.layers = 1;
-  block.heads = 12;
-  block.kv_heads = 4;
+  block.heads = 12 / part;
+  block.kv_heads = 4 / part;
   block.head_size = 64;
-  block.feed_forward = 2048;
+  block.feed_forward = 2048 / part;
   block.vocabulary = 2048;
   block.max_position = 256;
   block.tied = true;
@@ -306,61 +308,18 @@ double block_rate(const ProbeOptions& options, Recipe recipe) {
                         .rounds = 1});
 }
 
-// The path of a profile. Different spellings of the same scratch directories give the same path.
-std::string profile_path(const std::string& cache_directory, const std::string& version,
-                         const ProbeOptions& options) {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  std::vector<std::string> directories;
-  for (const std::string& directory : options.drive.directories) {
-    std::error_code error;
-    const auto path = std::filesystem::canonical(directory, error);
-    directories.push_back(error ? directory : path.string());
-  }
-  const config::MachineKey key = {
-      .host = host,
-      .nvme = fmt::format("{}|{}|{}|{}|{}|{}", fmt::join(directories, ","),
-                          options.backend->name + options.gpu, static_cast<int>(options.device),
-                          options.threads, static_cast<int>(options.drive.backend),
-                          options.drive.io_depth),
-      .version = version};
-  return config::machine_cache_path(cache_directory, key);
-}
-
-std::optional<config::Machine> read_profile(const std::string& path) {
-  try {
-    config::Machine machine = config::read_machine(path);
-    machine.host_bytes = config::read_limits().usable_bytes();  // the current value
-    return machine;
-  } catch (const Error&) {
-    return std::nullopt;  // missing or unusable
-  }
-}
-
-// Writes a profile. Returns false when that fails, so that the next run must measure again.
-bool keep_profile(const std::string& path, const config::Machine& machine) {
-  std::error_code ignored;  // writing fails then
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  try {
-    config::write_machine(path, machine);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 double probe_products(const ProbeOptions& options, DType dtype, double seconds) {
   const Products products(options, dtype);
   const auto round = [&] { products.run(); };
-  if (!options.processor_time) return rate_of(Products::flops(), seconds, round);
+  if (!options.processor_time) return rate_of(products.flops(), seconds, round);
   const auto clock = [&] { return process_cpu_s() / options.threads; };
-  return rate_by(clock, Products::flops(), seconds, round);
+  return rate_by(clock, products.flops(), seconds, round);
 }
 
 double probe_optimizer(const ProbeOptions& options, double seconds) {
-  const Update update(options);
+  const Update update(options, options.memory_bytes);
   return rate_of(update.bytes(), seconds, [&] { update.run(); });
 }
 
@@ -391,9 +350,11 @@ config::Machine probe_machine(const ProbeOptions& options) {
   const config::Limits limits = config::read_limits();
   machine.cores = limits.cores;
   machine.host_bytes = limits.usable_bytes();
-  machine.checksum_bytes_per_s = probe_checksum(part_s / 4);
+  machine.checksum_bytes_per_s = probe_checksum(part_s / 4, options.memory_bytes);
   if (!options.drive.directories.empty()) {
-    set_drive(probe_drive(options.drive, 5 * part_s), machine);
+    DriveProbeOptions drive = options.drive;
+    if (options.memory_bytes < kAmpleBytes) drive.transfer_bytes = kMiB;
+    set_drive(probe_drive(drive, 5 * part_s), machine);
   }
   machine.matmul_flops_per_s = probe_products(options, DType::kF32, part_s);
   machine.matmul_bf16_flops_per_s = probe_products(options, DType::kBF16, part_s);
@@ -421,30 +382,6 @@ void set_drive(const DriveFigures& drive, config::Machine& machine) {
   machine.nvme_weights = drive.weights;
   const double checksum_s = machine.checksum_bytes_per_s > 0 ? 1 / machine.checksum_bytes_per_s : 0;
   machine.cpu_s_per_io_gb = std::max(0.0, 1e9 * (drive.cpu_s_per_byte - checksum_s));
-}
-
-config::Machine machine_for(const std::string& cache_directory, const std::string& version,
-                            const ProbeOptions& options, bool* was_measured) {
-  const std::string path = profile_path(cache_directory, version, options);
-  std::optional<config::Machine> machine = read_profile(path);
-  if (was_measured) *was_measured = !machine;
-  if (machine) return *machine;
-  machine = probe_machine(options);
-  keep_profile(path, *machine);
-  return *machine;
-}
-
-config::Machine machine_with(const std::string& cache_directory, const std::string& version,
-                             const ProbeOptions& options, const DriveFigures& drive,
-                             std::string* path) {
-  *path = profile_path(cache_directory, version, options);
-  ProbeOptions rest = options;
-  rest.drive.directories.clear();
-  std::optional<config::Machine> machine = read_profile(*path);
-  if (!machine) machine = probe_machine(rest);
-  set_drive(drive, *machine);
-  if (!keep_profile(*path, *machine)) path->clear();
-  return *machine;
 }
 
 }  // namespace strata::exec

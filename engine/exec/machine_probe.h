@@ -14,6 +14,8 @@
 namespace strata::exec {
 
 struct ProbeOptions {
+  static constexpr int64_t kLeastBytes = 24 << 20;
+
   std::string name = "measured";
   const kernels::Backend* backend = nullptr;
   config::DeviceKind device = config::DeviceKind::kCpu;
@@ -23,7 +25,7 @@ struct ProbeOptions {
   int threads = 1;
   DriveProbeOptions drive;           // without directories, drives are not measured
   double seconds = 3;                // about, in total
-  int64_t memory_bytes = 192 << 20;  // about the most that is allocated at once
+  int64_t memory_bytes = 192 << 20;  // the most that is allocated at once, at least kLeastBytes
   // Measures products by the threads' processor time instead of the clock, which leaves out
   // waiting: for comparisons on a shared machine.
   bool processor_time = false;

@@ -120,12 +120,18 @@ void refuse_folder_of_ours(const std::string& path, std::string_view flag) {
   const std::string trimmed = path.substr(0, path.find_last_not_of('/') + 1);
   const std::string by = std::string(flag) + " ";
   if (is_there(path + "/run.json")) {
-    const bool ended = is_there(path + "/model/config.json");
-    refuse_model(path,
-                 ended ? "it is the directory of a run (give its model: " + by +
-                             shell_word(trimmed + "/model") + ")"
-                       : "it is the directory of a run that has not written its model yet (resume "
-                         "it, or give the model that it began with)");
+    if (is_there(path + "/model/config.json")) {
+      refuse_model(path, "it is the directory of a run (give its model: " + by +
+                             shell_word(trimmed + "/model") + ")");
+    }
+    refuse_model(
+        path, has_file(path + "/checkpoints", "")
+                  ? "it is the directory of a run that has not written its model yet (use its "
+                    "newest checkpoint by --resume " +
+                        shell_word(trimmed) + ", or give the model that it began with)"
+                  : "it is the directory of a run that has no checkpoint yet (continue it: strata "
+                    "train --resume " +
+                        shell_word(trimmed) + "; or give the model that it began with)");
   }
   if (is_there(path + "/manifest.json")) {
     refuse_model(path, "it is a checkpoint (give the model that its run began with, and --resume " +

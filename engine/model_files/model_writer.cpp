@@ -139,6 +139,22 @@ int64_t export_bytes(const ModelDirectory& source, std::optional<DType> dtype) {
   return bytes_on_disk(plan_shards_like(source, dtype), &source);
 }
 
+void require_may_replace(const std::string& path, bool force) {
+  const BlockingCall call("look at", path);
+  if (!is_there(path)) return;
+  std::error_code unreadable;
+  const bool is_empty = fs::is_directory(path) && fs::is_empty(path, unreadable);
+  if (!is_empty && !is_there(path + "/config.json")) {
+    throw Error(ErrorCode::kConfig, "cannot write model: " + path +
+                                        ": it exists and is not a model directory (give another "
+                                        "path)");
+  }
+  require_no_folder(path, kTemplatesFolder, "model");  // what is replaced is removed
+  if (force) return;
+  throw Error(ErrorCode::kConfig,
+              "out: " + path + ": exists already (choose another, or add --force)");
+}
+
 namespace {
 
 bool is_marked(const std::string& directory) {
@@ -177,17 +193,8 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
           : plan_shards(spec, options_.dtype.value_or(DType::kF32), options_.shard_bytes);
   guarded("cannot write model: " + options_.path, [&] {
     const BlockingCall call("create", partial_);
-    const fs::path path(options_.path);
-    const bool other =
-        fs::exists(path) &&
-        (!fs::is_directory(path) || (!fs::is_empty(path) && !fs::exists(path / "config.json")));
-    if (other) {
-      throw Error(ErrorCode::kConfig,
-                  "cannot write model: " + options_.path +
-                      ": it exists and is not a model directory (give another path)");
-    }
-    require_no_folder(options_.path, kTemplatesFolder, "model");  // what is replaced is removed
-    const std::string parent = parent_of(path).string();
+    require_may_replace(options_.path, true);
+    const std::string parent = parent_of(options_.path).string();
     require_free_space(nearest_directory(parent), bytes_on_disk(shards, options_.like), "model");
     fs::create_directories(parent);
     clear_leftovers(partial_, options_.path);

@@ -119,6 +119,10 @@ class ModelWriter {
   bool finished_ = false;
 };
 
+// Throws Error (kConfig) when a model written to `path` would replace something that is not a
+// model, would delete a folder with it, or, without `force`, would replace anything.
+void require_may_replace(const std::string& path, bool force);
+
 struct NamedContents {
   std::string name;
   std::string contents;

@@ -17,6 +17,7 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
+#include "engine/model_files/model_writer.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/resume.h"
 #include "engine/session/run_data.h"
@@ -163,11 +164,7 @@ Exported export_model(const config::Options& given) {
                 "RUN/checkpoints/step-000123)");
   }
   Failures failures;
-  failures.collect([&] {
-    if (!std::filesystem::exists(options.out) || options.force) return;
-    throw Error(ErrorCode::kConfig,
-                "out: " + options.out + ": exists already (choose another, or add --force)");
-  });
+  failures.collect([&] { model::require_may_replace(options.out, options.force); });
   failures.collect([&] {
     std::error_code ignored;  // what is missing is reported elsewhere
     if (!std::filesystem::equivalent(options.out, options.model, ignored)) return;

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/shell_word.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/model_source.h"
@@ -163,7 +164,7 @@ config::RunOptions options_of_run(const config::Options& given) {
   const bool is_run = named.empty() || train::RunDirectory::is_run(named);
   const std::string& from = named.empty() ? given.out : named;
   const std::string source = from + (is_run ? "/run.json" : "/manifest.json");
-  if (named.empty() && !model::is_there(source)) return {};
+  if (named.empty() && !train::RunDirectory::is_run(from)) return {};
   try {
     const Json about = is_run ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
     const Json* found = about.find("options");
@@ -196,7 +197,17 @@ config::Options with_checkpoint(config::Options options) {
   for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
     log(LogLevel::kWarning, fmt::format("resume: {} is skipped: {}", skipped.path, skipped.reason));
   }
-  if (!found.path.empty()) named = found.path;
+  if (found.path.empty()) {
+    const std::string model = named + "/model";
+    throw Error(ErrorCode::kConfig,
+                fmt::format("resume: {}: {} ({})", named,
+                            found.skipped.empty() ? "the run has no checkpoint yet"
+                                                  : "no checkpoint of the run can be used",
+                            model::is_there(model)
+                                ? "give the model that it has written: --model " + shell_word(model)
+                                : "continue it: strata train --resume " + shell_word(named)));
+  }
+  named = found.path;
   return options;
 }
 
@@ -218,10 +229,13 @@ void check_changes(const train::ResumeChanges& changes, const std::string& check
                             "use the new values)",
                             checkpoint, breaking));
   }
-  const std::string allowed = joined(changes.allowed);
   if (!breaking.empty())
     log(LogLevel::kWarning, "resume: this does not continue the same run: " + breaking);
-  if (!allowed.empty()) log(LogLevel::kInfo, "resume: from here on " + allowed);
+}
+
+void log_changes(const Resumed& resumed) {
+  if (resumed.changes.empty()) return;
+  log(LogLevel::kInfo, "resume: from here on " + resumed.changes);
 }
 
 Resumed find_resumed(const config::Options& options,
@@ -240,6 +254,7 @@ Resumed find_resumed(const config::Options& options,
     changes.breaking.push_back(std::move(change));
   }
   check_changes(changes, resumed.path, options);
+  resumed.changes = joined(changes.allowed);
   // Without a name, the newest usable checkpoint is taken, so later ones are damaged.
   if (directory && is_named && !options.force) refuse_left_behind(options, *directory, resumed);
   return resumed;

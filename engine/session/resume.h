@@ -15,12 +15,13 @@
 namespace strata::session {
 
 struct Resumed {
-  std::string path;         // of a checkpoint; empty: from the model
-  int64_t step = 0;         // of the checkpoint
-  std::string run;          // the nonce; empty if the run began before runs had one
-  bool is_new = true;       // a new run, which may begin with a checkpoint of another run
-  bool is_own = false;      // the checkpoint is in the run's directory
-  config::Json about = {};  // about_run() of the run that made it
+  std::string path;          // of a checkpoint; empty: from the model
+  int64_t step = 0;          // of the checkpoint
+  std::string run;           // the nonce; empty if the run began before runs had one
+  bool is_new = true;        // a new run, which may begin with a checkpoint of another run
+  bool is_own = false;       // the checkpoint is in the run's directory
+  config::Json about = {};   // about_run() of the run that made it
+  std::string changes = {};  // of options, that its next steps will have
   checkpoint::FrozenFingerprint frozen = {};
 };
 
@@ -34,6 +35,7 @@ config::RunOptions options_of_run(const config::Options& given);
 config::RunOptions model_of_run(const config::Options& given);
 
 // The options with the checkpoint that --resume means: the newest whole one where it names a run.
+// Throws Error (kConfig) when that run has none.
 config::Options with_checkpoint(config::Options options);
 
 // The same for training: no name means the newest checkpoint of --out, and so does --out itself.
@@ -50,6 +52,9 @@ Resumed find_resumed(const config::Options& options,
 // Throws Error when the run would not continue exactly; with --force, only warns.
 void check_changes(const train::ResumeChanges& changes, const std::string& checkpoint,
                    const config::Options& options);
+
+// Says which options the next steps have and earlier ones had not.
+void log_changes(const Resumed& resumed);
 
 // For saving state outside of a run: throws Error (kConfig) when a run would remove the saved
 // checkpoint, or the checkpoint would replace one of a run.

@@ -19,6 +19,7 @@
 #include "engine/data/data.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
+#include "engine/memory/process_memory.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "engine/train/plan_elsewhere.h"
@@ -270,9 +271,12 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
                                 .plugin_path = path});
     };
   }
-  // The measurement stays within the memory budget of the run.
+  // The measurement stays within the memory budget of the run, with code that it is first to use.
   if (options.host_memory > 0) {
-    probe.memory_bytes = std::clamp(options.host_memory / 8, 8 * kMiB, probe.memory_bytes);
+    constexpr int64_t kCodeBytes = 12 * kMiB;
+    const int64_t room =
+        options.host_memory - memory::read_process_memory().resident_bytes - kCodeBytes;
+    probe.memory_bytes = std::clamp(room, exec::ProbeOptions::kLeastBytes, probe.memory_bytes);
   }
   return probe;
 }

@@ -120,10 +120,11 @@ void Training::prepare() {
   resumed_ = find_resumed(options_, directory_, *model_);
   read_data();
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
+  facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  if (trains()) log_changes(resumed_);
   facts_.data_bytes = data_->bytes() + sample_bytes();
   train::require_fit(model_->spec(), options_, facts_);
   measure_machine(options_, profile, cache_directory_, facts_);
-  facts_.steps = steps_ = train::planned_steps(options_, *data_);
   warn_of_short_trace();
   const double planning_since_s = now_s();
   plan_ = make_run_plan(model_->spec(), options_, facts_);

@@ -220,12 +220,21 @@ BpeVocabulary BpeTrainer::train() const {
 int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOptions& options,
                         const std::string& directory) {
   BpeTrainer trainer(options);
+  bool is_empty = true;
   for (const std::string& path : paths) {
     for (const std::string& file : text_files_of(path)) {
-      for_each_text_block(file, [&](std::string_view block) { trainer.add_text(block); });
+      for_each_text_block(file, [&](std::string_view block) {
+        trainer.add_text(block);
+        is_empty = false;
+      });
     }
   }
   const BpeVocabulary vocabulary = trainer.train();
+  if (is_empty && !paths.empty()) {
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("train tokenizer: {}: it is empty (give data with text)", paths.front()));
+  }
   if (vocabulary.merges.empty()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("train tokenizer: {}: no pair of characters occurs {} "

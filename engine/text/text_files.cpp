@@ -15,6 +15,7 @@
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/config/json.h"
 #include "engine/text/text_unicode.h"
 
 namespace strata::text {
@@ -53,14 +54,39 @@ bool looks_like_data(const fs::path& file) {
          why_not_read(extension) != nullptr;
 }
 
+constexpr const char* kRunFile = "run.json";  // of the directory of a run
+
+// Throws for the directory of a run, and names the data of that run.
+void refuse_run(const std::string& directory) {
+  std::error_code ignored;
+  const std::string about = directory + "/" + kRunFile;
+  if (!fs::exists(about, ignored)) return;
+  std::string data;
+  try {
+    const config::Json run = config::Json::read_file(about);
+    const config::Json* options = run.find("options");
+    const config::Json* paths = options == nullptr ? nullptr : options->find("data");
+    const bool is_list = paths != nullptr && paths->is_array();
+    for (const config::Json& path : is_list ? paths->items() : config::Json::Array()) {
+      if (path.is_string()) data += (data.empty() ? "" : ",") + path.string();
+    }
+  } catch (const Error&) {  // the advice names no data then
+  }
+  throw Error(ErrorCode::kConfig,
+              fmt::format("open data: {}: it is the directory of a run, which holds no data (give "
+                          "files or directories of text or records{})",
+                          directory, data.empty() ? "" : ", such as those of the run: " + data));
+}
+
 // All files below a directory, sorted by path, except for files of run directories.
 std::vector<fs::path> files_below(const std::string& directory) {
+  refuse_run(directory);
   std::error_code failure;
   std::error_code ignored;  // from a broken link
   std::vector<fs::path> files;
   for (fs::recursive_directory_iterator at(directory, failure), end; !failure && at != end;
        at.increment(failure)) {
-    if (at->is_directory(ignored) && fs::exists(at->path() / "run.json", ignored)) {
+    if (at->is_directory(ignored) && fs::exists(at->path() / kRunFile, ignored)) {
       at.disable_recursion_pending();
     }
     if (at->is_regular_file(ignored)) files.push_back(at->path());

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/option_table.h"
+#include "engine/model_files/file.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
@@ -23,8 +25,7 @@ constexpr std::array<std::string_view, 11> kBreaking = {
     "micro_batch", "accumulate", "ranks",   "tensor_ranks", "sequence_length", "shuffle",
     "seed",        "samples",    "columns", "train_on",     "train_on_end"};
 
-// Where things are, and what a new run in the same place is for. A model elsewhere with the same
-// shapes may be the same one: changed_model() looks at the weights that are not in the checkpoint.
+// Where things are, and what a new run in the same place is for. changed_model() compares models.
 // Of shard_ranks it is the number of copies of the state that counts.
 constexpr std::array<std::string_view, 24> kNotOfTheRun = {"out",
                                                            "config",
@@ -193,12 +194,24 @@ ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
 
 ResumeChanges changed_model(const Json& about, const checkpoint::FrozenFingerprint& here,
                             const std::string& path) {
-  const std::string saved = frozen_of(about).hash;
-  if (saved.empty() || here.hash == saved) return {};
   ResumeChanges changes;
-  changes.breaking.push_back(
-      fmt::format("--model {} has other frozen weights, hash {} (checkpoint: {})", path,
-                  here.hash.empty() ? "none" : here.hash, saved));
+  const std::string saved = frozen_of(about).hash;
+  if (!saved.empty() && here.hash != saved) {
+    changes.breaking.push_back(
+        fmt::format("--model {} has other frozen weights, hash {} (checkpoint: {})", path,
+                    here.hash.empty() ? "none" : here.hash, saved));
+    return changes;
+  }
+  const Json* options = about.find("options");
+  const Json* named = options == nullptr ? nullptr : options->find("model");
+  if (named == nullptr || !named->is_string()) return changes;
+  // A model that is gone from its place may have been moved to this one.
+  std::error_code unequal;
+  if (!model::is_there(named->string()) ||
+      std::filesystem::equivalent(path, named->string(), unequal)) {
+    return changes;
+  }
+  changes.breaking.push_back(fmt::format("--model {} (checkpoint: {})", path, named->string()));
   return changes;
 }
 

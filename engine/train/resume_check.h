@@ -35,8 +35,9 @@ ResumeChanges changed_options(const config::Json& about, const config::Options& 
 // The changes of the data, which must have been read.
 ResumeChanges changed_data(const config::Json& about, const data::Dataset& data);
 
-// The changes of frozen weights, which checkpoints do not contain; `here` is the fingerprint of the
-// model at `path`.
+// Whether `path` is another model than that of the run: one with other frozen weights, which
+// checkpoints do not contain and of which `here` is the fingerprint, or another directory while
+// that of the run still exists.
 ResumeChanges changed_model(const config::Json& about, const checkpoint::FrozenFingerprint& here,
                             const std::string& path);
 

@@ -93,7 +93,11 @@ bool RunDirectory::is_folder_of_run(const std::string& directory) {
 }
 
 bool RunDirectory::is_run(const std::string& directory) {
-  return model::is_there(directory + "/" + kRunFile);
+  const BlockingCall call("look at", directory);
+  if (::access((directory + "/" + kRunFile).c_str(), F_OK) == 0) return true;
+  if (errno == EACCES)
+    throw system_error(ErrorCode::kConfig, "cannot look into: " + directory, errno);
+  return false;
 }
 
 RunDirectory::RunDirectory(const std::string& path, const std::string& owner)

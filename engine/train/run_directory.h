@@ -41,7 +41,7 @@ class RunDirectory {
   // Whether `directory` is checkpoints/ or model/ of a run; the run removes files in these.
   static bool is_folder_of_run(const std::string& directory);
 
-  // Whether `directory` is that of a run.
+  // Whether `directory` is that of a run. Throws Error (kConfig) when this user may not know.
   static bool is_run(const std::string& directory);
 
   // Whether a run began here before, that is, run.json exists.

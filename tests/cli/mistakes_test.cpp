@@ -76,7 +76,8 @@ TEST_F(Mistakes, InOptions) {
        {},
        {"plan", "--model", "good", "--machine", "h200-8nvme"},
        kUsage,
-       {"such as examples/machines/h200-8nvme.toml)"}},
+       {"h200-8nvme: there is no such file (give the path of a profile; examples/machines/ has "
+        "h200-8nvme.toml, laptop-24gb.toml, rtx4090-4nvme.toml, small-2core.toml, and "}},
       {"a dataset of a hub",
        {},
        train({"--data", "owner/dataset"}),
@@ -210,7 +211,7 @@ TEST_F(Mistakes, InDeepspeedFiles) {
       with("a text for a number", R"({"optimizer": {"params": {"lr": "1e-4 or so"}}})",
            {"optimizer.params.lr", "is not a finite number", "--lr: a number, above 0, at most 1"}),
       with("nvme without a path", R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})",
-           {"give --nvme DIR"}),
+           {"give --nvme DIR); --offload is given by ds.json: zero_optimization.offload_param.d"}),
       with("a drive of another machine",
            R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/gone"}}})",
            {"nvme: /gone"}),

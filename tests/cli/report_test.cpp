@@ -128,6 +128,12 @@ TEST_F(Records, AReportReplacesNothingButAReport) {
   EXPECT_EQ(process.wait(), 2);
   EXPECT_SAYS(process.err(), "report: data.txt: exists and is not a report (give another --out)");
   EXPECT_EQ(read_text(sandbox_ / "data.txt"), "words");
+  const std::string pipe = sandbox_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Process device({"report", "run", "--out", "pipe"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(device.wait(), 2);
+  EXPECT_SAYS(device.err(), "report: pipe: exists and is not a report (give another --out)");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe)) << "a rename would replace it";
 }
 
 TEST_F(Records, ATraceLongerThanTheRunSaysSo) {

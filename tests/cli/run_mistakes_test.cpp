@@ -163,7 +163,7 @@ TEST_F(Mistakes, WithCheckpoints) {
        {},
        {"generate", "--model", "other", "--prompt", "A", "--resume", last},
        kUsage,
-       {"of another model"}},
+       {"--model other (checkpoint: good) (give the model that it was trained from)"}},
   });
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole program on a small model: what each command leaves and prints.
+#include <regex>
+
 #include "engine/config/json.h"
 #include "engine/model/family.h"
 #include "tests/cli/program.h"
@@ -105,6 +107,45 @@ TEST_F(Program, TheMemoryThatIsCountedIsWhatTheKernelCounts) {
   const int64_t kernel = *memory.find("kernel_peak_bytes")->int64();
   EXPECT_LE(counted, kernel + (1 << 20));
   EXPECT_GT(counted, kernel / 2) << "the peak may be before or after the steps";
+}
+
+// The frozen weights of the first stage come from the model's files.
+TEST_F(Program, TheSummaryNamesTheBackendOfAStageThatHasDrives) {
+  make_model(sandbox_, "deep", {.layers = 4, .hidden = 256});
+  Arguments all = {"train",
+                   "--model",
+                   "deep",
+                   "--data",
+                   STRATA_TEXT,
+                   "--out",
+                   "run",
+                   "--machine",
+                   STRATA_MACHINE,
+                   "--sequence-length",
+                   "64",
+                   "--steps",
+                   "1",
+                   "--ranks",
+                   "2",
+                   "--pipeline-ranks",
+                   "2",
+                   "--accumulate",
+                   "4",
+                   "--nvme",
+                   ".",
+                   "--freeze",
+                   R"(model\.(layers\.[01]|embed).*)",
+                   "--host-memory",
+                   "1MiB"};
+  std::string out;
+  for (int tries = 0; tries < 3 && out.empty(); ++tries) {
+    Process process(all, {.directory = sandbox_.path()});
+    if (process.wait() == 0) out = process.out();
+    if (out.empty()) all.back() = std::to_string(least_mib(process.err()) + 4) + "MiB";
+  }
+  ASSERT_EQ(out.find("\nnvme "), std::string::npos) << "rank 0 must have nothing there\n" << out;
+  const std::regex line("\nNVMe .* read .all verified.*; by (io_uring|threads)\n");
+  EXPECT_TRUE(std::regex_search(out, line)) << out;
 }
 
 TEST_F(Program, ForceStartsOverWithoutWhatWasThere) {

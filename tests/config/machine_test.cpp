@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <iterator>
+#include <set>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -122,14 +124,20 @@ TEST(Machine, ExamplesLoad) {
   const std::filesystem::path folder =
 
       std::filesystem::path(STRATA_TEST_DATA).parent_path().parent_path() / "examples/machines";
-  int count = 0;
+  std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     const Machine machine = read_machine(file.path().string());
     EXPECT_EQ(machine.name, file.path().stem().string());
     EXPECT_GT(machine.nvme_mixed_bytes_per_s, 0);
-    ++count;
+    names.insert(file.path().filename().string());
   }
-  EXPECT_GE(count, 3);
+  EXPECT_EQ(names, std::set<std::string>(std::begin(kExampleMachines), std::end(kExampleMachines)));
+  try {
+    read_machine("rtx9999");
+    FAIL() << "there is no such profile";
+  } catch (const Error& error) {
+    for (const std::string& name : names) EXPECT_HAS(std::string(error.what()), name);
+  }
 }
 
 }  // namespace

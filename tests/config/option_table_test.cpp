@@ -74,6 +74,12 @@ TEST(OptionTable, ANumberedDeviceMayHaveANumber) {
 TEST(OptionTable, NearestIsNearAndOtherwiseNothing) {
   EXPECT_EQ(nearest_option("sequence-lenght", Command::kTrain), "sequence-length");
   EXPECT_EQ(nearest_option("host_memroy", Command::kTrain), "host-memory");
+  EXPECT_EQ(nearest_option("temp", Command::kGenerate), "temperature");
+  EXPECT_EQ(nearest_option("topk", Command::kGenerate), "top-k");
+  EXPECT_EQ(nearest_option("seq", Command::kTrain), "sequence-length");
+  EXPECT_EQ(nearest_option("warmu", Command::kTrain), "") << "two begin with it";
+  EXPECT_EQ(nearest_option("lrr", Command::kTrain), "lr") << "and not lr-scaling";
+  EXPECT_EQ(nearest_option("hope", Command::kTrain), "") << "half of help";
   EXPECT_EQ(nearest_option("zzzzzz", Command::kTrain), "");
   EXPECT_EQ(nearest_option(std::string(100000, 'x'), Command::kTrain), "");
 }
@@ -126,6 +132,11 @@ TEST(OptionTable, NamesFromElsewhereLeadToTheOnesHere) {
       {"--save-dir", "--out"},
       {"--load", "--resume"},
       {"--dataset_name", "--data"},
+      {"--bs", "--micro-batch"},
+      {"--ctx", "--sequence-length"},
+      {"--name", "--out"},
+      {"--ga", "--accumulate"},
+      {"--test-data", "--eval-data"},
   };
   for (const auto& [elsewhere, here] : names) {
     EXPECT_HAS(train_error({elsewhere}), fmt::format("(did you mean {}?)", here));
@@ -171,7 +182,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
         const size_t ending = row.unit.ends_with("ches") ? 2 : 1;
         EXPECT_HAS(text, row.unit.substr(0, row.unit.size() - ending));
       }
-      for (const std::string_view choice : row.choices) EXPECT_HAS(text, choice);
+      for (const auto choice : row_for(row, command).choices) EXPECT_HAS(text, choice);
     }
   }
   const auto said = [](const char* name) {
@@ -184,7 +195,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   EXPECT_HAS(said("eps"), "(above 0, at most 1; default 1e-08)");
   EXPECT_HAS(said("host-memory"), "(at least 1 byte, such as 24GiB; default: ");
   EXPECT_HAS(said("nvme-rate"), "(each at least 64 KiB a second; default: no limit)");
-  EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
+  EXPECT_HAS(said("recipe"), "--recipe fp32|bf16 ");
 }
 
 TEST(Help, MainOptionsComeFirstAndAreNotListedAgain) {
@@ -229,6 +240,8 @@ TEST(Help, SpeaksOfItsOwnCommandAlone) {
   EXPECT_HAS(says(Command::kReport, "out"), "--out FILE");
   EXPECT_HAS(says(Command::kExport, "resume"), "--resume RUN");
   EXPECT_HAS(says(Command::kTrain, "resume"), "--resume [RUN]");
+  EXPECT_HAS(says(Command::kInit, "recipe"), "--recipe fp32|bf16|fp16");
+  EXPECT_HAS(train_error({"--recipe", "int8"}), "(give one of fp32, bf16)");
 }
 
 TEST(Help, NamesOnlyOptionsThatTheCommandTakes) {
@@ -289,6 +302,7 @@ TEST(Help, ListsTheCommandsOptionsInTheLineWidth) {
   }
   EXPECT_FALSE(parse_command("trian").has_value());
   EXPECT_EQ(nearest_command("trian"), "train");
+  EXPECT_EQ(nearest_command("gen"), "generate");
   EXPECT_EQ(nearest_command("unrelated"), "");
 }
 

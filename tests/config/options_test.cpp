@@ -252,16 +252,23 @@ TEST(Options, MissingOnesAreNamed) {
   }
 }
 
-TEST(Options, ShapesOfANewModelMustDivide) {
-  const Args args = {"--data", "d",       "--out", "o",          "--hidden",
-                     "100",    "--heads", "8",     "--kv-heads", "3"};
+std::string error_of(Command command, const Args& args) {
   try {
-    resolve(Command::kInit, {.args = args});
-    FAIL();
+    resolve(command, {.args = args});
   } catch (const Error& error) {
-    EXPECT_HAS(std::string(error.what()), "--hidden 100 is not a multiple of --heads 8");
-    EXPECT_HAS(std::string(error.what()), "--heads 8 is not a multiple of --kv-heads 3");
+    return error.what();
   }
+  return "no error";
+}
+
+TEST(Options, ShapesOfANewModelMustDivide) {
+  const std::string error = error_of(Command::kInit, {"--data", "d", "--out", "o", "--hidden",
+                                                      "100", "--heads", "8", "--kv-heads", "3"});
+  EXPECT_HAS(error, "--hidden 100 is not a multiple of --heads 8");
+  EXPECT_HAS(error, "--heads 8 is not a multiple of --kv-heads 3");
+  const Args wide = {"--data", "d", "--out", "o", "--hidden", "100000", "--heads", "8"};
+  EXPECT_HAS(error_of(Command::kInit, wide),
+             "--hidden 100000 over --heads 8 is a head size of 12500, more than 4096 (lower the");
 }
 
 TEST(Options, HelpWinsOverEverythingElse) {
@@ -304,6 +311,54 @@ TEST(Options, ACommaWithinAPathStandsBehindABackslash) {
   EXPECT_EQ(train({}, "nvme = \"/a,/b\"").nvme, (Paths{"/a", "/b"}));
   const std::string json = to_json(Command::kTrain, train({"--nvme", "/a\\,b"}));
   EXPECT_EQ(options_from_json(Command::kTrain, json).nvme, Paths{"/a,b"});
+}
+
+TEST(Options, SpacesAroundTheCommasOfAListAreDropped) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(train({"--nvme", "/a, /b c ,/d"}).nvme, (Paths{"/a", "/b c", "/d"}));
+  EXPECT_EQ(train({"--nvme", " /a"}).nvme, Paths{" /a"});
+  EXPECT_EQ(train({}, "nvme = [\" /a\", \"/b \"]").nvme, (Paths{" /a", "/b "}));
+  EXPECT_EQ(train({"--betas", "0.9, 0.95"}).betas.second, 0.95);
+  EXPECT_HAS(train_error({"--nvme", "/a, "}), "has an empty part");
+}
+
+TEST(Options, AWordWithoutAFlagGetsTheAdviceThatFits) {
+  const std::string name = "each value needs the name of its option, such as ";
+  const struct {
+    Command command;
+    Args args;
+    std::string says;
+  } cases[] = {
+      {Command::kPlan, {"llama"}, name + "--model llama)"},
+      {Command::kTrain, {"--model", "m", "a.txt"}, name + "--data a.txt)"},
+      {Command::kTrain, {"--model=m", "a.txt"}, name + "--data a.txt)"},
+      {Command::kTrain, {"--data", "a", "b"}, "(join several values by commas: --data a,b)"},
+      {Command::kTrain, {"--data=a", "b"}, "(join several values by commas: --data a,b)"},
+      {Command::kTrain, {"--model", "m", "--data", "d", "--out", "o", "7"}, "see strata train --h"},
+      {Command::kTrain, {"--json", "x"}, "leave it out: --json takes no value)"},
+      {Command::kEval, {"--resume", "run", "--steps", "1", "a.txt"}, name + "--data a.txt)"},
+      {Command::kGenerate, {"--model", "m", "hello"}, name + "--prompt hello)"},
+      {Command::kGenerate, {"--prompt", "Once", "upon"}, "(quote values that contain spaces)"},
+      {Command::kExport, {"run"}, name + "--resume run)"},
+      {Command::kReport, {"--run", "a", "b.html"}, name + "--out b.html)"},
+      {Command::kDoctor, {"./d"}, name + "--nvme ./d)"},
+      {Command::kModels, {"llama"}, "(see strata models --help)"},
+  };
+  for (const auto& [command, args, says] : cases) EXPECT_HAS(error_of(command, args), says);
+}
+
+// A problem speaks of flags, whatever the user wrote.
+TEST(Options, AProblemSaysWhichKeyOfAFileItIsAbout) {
+  EXPECT_HAS(train_error({}, "offload = \"nvme\""),
+             "--offload nvme needs a directory (give --nvme DIR); --offload is given by "
+             "run.toml:1:1: offload");
+  EXPECT_HAS(train_error({"--clip", "1"}, "optimizer_mode = \"in-backward\""),
+             "deferred); --optimizer-mode is given by run.toml:1:1: optimizer_mode");
+  const std::string flag = train_error({"--offload", "nvme"});
+  EXPECT_EQ(flag.find("is given by"), std::string::npos) << flag;
+  const Options options = train({}, "zero_stage = 2");
+  ASSERT_EQ(options.warnings.size(), 1u);
+  EXPECT_HAS(options.warnings[0], "; --zero-stage is given by run.toml:1:1: zero_stage");
 }
 
 TEST(Options, TheDateOfChatsIsADay) {

@@ -28,7 +28,7 @@ class MachineProbe : public testing::Test {
     options_.backend = &kernels::cpu_backend();
     options_.threads = 2;
     options_.seconds = 0.1;
-    options_.memory_bytes = 8 * kMiB;
+    options_.memory_bytes = ProbeOptions::kLeastBytes;
     options_.drive.directories = {directory_.path()};
     options_.drive.file_bytes = 32 * kMiB;
     options_.drive.allow_memory_filesystem = true;

@@ -370,6 +370,7 @@ TEST(FreeBytes, TheFirstFileSystemThatIsFullEndsTheScratch) {
   std::filesystem::remove(there);
   EXPECT_THROW(free_bytes_of({here, here + "/."}), Error) << "the same directory twice";
   EXPECT_THROW(free_bytes_of({here, "/proc/nonexistent"}), Error);
+  EXPECT_THROW(free_bytes_of({"/proc"}), Error) << "nobody keeps files there";
   const std::string memory = "/dev/shm";
   if (!std::filesystem::exists(memory)) return;
   // Three quarters go to the first, so it is full at four thirds of its room.

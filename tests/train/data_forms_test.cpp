@@ -74,12 +74,7 @@ TEST_F(DataForms, ColumnsNameTheMembers) {
             read({write("c.jsonl", R"({"messages":[{"role":"user","content":"Q"},)"
                                    R"({"role":"assistant","content":"A"}]})")}));
   const auto message = [&](const std::vector<std::string>& columns) {
-    try {
-      open(path, {.length = 1, .columns = columns});
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    return error_of(path, {.length = 1, .columns = columns});
   };
   EXPECT_TRUE(
       contains(message({"prompt=query"}),
@@ -88,6 +83,36 @@ TEST_F(DataForms, ColumnsNameTheMembers) {
   EXPECT_TRUE(contains(message({"promt=question"}), "did you mean prompt?"));
   EXPECT_TRUE(contains(message({"prompt"}), "not a pair of names"));
   EXPECT_TRUE(contains(message({"prompt=a", "prompt=b"}), "prompt is given twice"));
+}
+
+TEST_F(DataForms, AWrongMemberHasTheNameThatTheFileGivesIt) {
+  const auto message = [&](const char* text, const std::vector<std::string>& columns) {
+    return error_of(write("a.jsonl", text), {.length = 1, .columns = columns});
+  };
+  const std::vector<std::string> pair = {"prompt=q", "completion=ans"};
+  EXPECT_TRUE(contains(message(R"({"q":"a","ans":3})", pair),
+                       "a.jsonl:1: \"ans\" is 3, not a string (write it in quotes)"));
+  EXPECT_TRUE(
+      contains(message(R"({"q":"a","ans":null})", pair),
+               "\"ans\" is null, not a string (write \"\" where there is no text, or take"));
+  EXPECT_TRUE(contains(message(R"({"q":{},"ans":"b"})", pair),
+                       "\"q\" is an object, not a string (write a text in quotes)"));
+  EXPECT_TRUE(contains(message(R"({"turns":"hi"})", {"messages=turns"}),
+                       "\"turns\" is the string \"hi\", not a list of messages (write [{"));
+  EXPECT_TRUE(contains(message(R"({"q":"a","bb":"b"})", {"prompt=q"}), "it has q, bb (write in"));
+}
+
+TEST_F(DataForms, TheReportCountsRecordsAndSamples) {
+  const std::string one = R"({"prompt":"1","completion":"a"})";
+  const auto report = [&](const std::string& text) {
+    return open(write("a.jsonl", text), {.length = 8, .samples = config::SampleLayout::kPacked})
+        .description();
+  };
+  EXPECT_TRUE(contains(report(one), "1 record in 1 sample; 75% of it is padding")) << report(one);
+  std::string many;
+  for (int k = 0; k < 5; ++k) many += one + "\n";
+  EXPECT_TRUE(contains(report(many), "5 records share 2 samples without seeing each other; 38% of"))
+      << report(many);
 }
 
 TEST_F(DataForms, ShareGptHasSystemsToolsAndOtherNames) {
