@@ -90,11 +90,11 @@ TEST_F(DirectFaults, ADiskThatFillsUpEndsAnExport) {
 TEST_F(DirectFaults, AReadThatFailsForGoodIsAnErrorOfTheCallThatNeedsIt) {
   ASSERT_EQ(error_of_export(ErrorCode::kIo), "");
   const ModelDirectory directory = ModelDirectory::open(home_ / "disk/m");
-  ReadAhead ahead(directory, directory.spec(), {.buffer_bytes = kTwoBlocks});
+  ReadAhead ahead(directory, kTwoBlocks);
   ASSERT_TRUE(disk_->fault("read eio 0 100000"));
   const Parameter& table = directory.spec().segments[0].parameters[0];
   std::vector<float> values(static_cast<size_t>(table.numel));
-  EXPECT_NO_THROW(ahead.reach(table, 0, table.numel));
+  EXPECT_NO_THROW(ahead.expect(table, 0, table.numel));
   try {
     directory.read_parameter(table, 0, table.numel, {.master = values.data()}, &ahead);
     FAIL() << "a failed read gave weights";
@@ -111,10 +111,10 @@ TEST_F(DirectFaults, AReadThatFailsOnceIsTriedAgain) {
   const Parameter& table = directory.spec().segments[0].parameters[0];
   std::vector<float> wanted(static_cast<size_t>(table.numel));
   directory.read_parameter(table, 0, table.numel, wanted.data());
-  ReadAhead ahead(directory, directory.spec(), {.buffer_bytes = kTwoBlocks});
+  ReadAhead ahead(directory, kTwoBlocks);
   ASSERT_TRUE(disk_->fault("read eio 0 1"));
   std::vector<float> found(wanted.size());
-  ahead.reach(table, 0, table.numel);
+  ahead.expect(table, 0, table.numel);
   directory.read_parameter(table, 0, table.numel, {.master = found.data()}, &ahead);
   EXPECT_TRUE(found == wanted);
 }
