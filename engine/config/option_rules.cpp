@@ -123,7 +123,7 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
                        options.tensor_ranks * options.pipeline_ranks)) {
     return;
   }
-  constexpr int64_t kMostOfWindow = 16384;
+  constexpr int64_t kMostOfWindow = 8192;
   const int64_t windows = options.pipeline_windows > 0 ? options.pipeline_windows : 1;
   if (options.pipeline_ranks > 1 && options.accumulate / windows > kMostOfWindow) {
     problems.push_back(

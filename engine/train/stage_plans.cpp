@@ -53,12 +53,13 @@ void slice(RunPlan& run) {
   const plan::PlanInput& input = run.input;
   const plan::Mesh& mesh = input.mesh;
   if (mesh.tensor * mesh.pipeline == 1) return;
-  const std::vector<int> borders =
-      model::stage_borders(*run.spec, mesh.pipeline, input.shape, input.recipe, input.device);
+  const model::Division division =
+      model::divide(*run.spec, model::route_of(*run.spec, mesh.pipeline, 1), input.shape,
+                    input.recipe, input.device);
   const auto tensor = model::tensor_slices(*run.spec, mesh.tensor, mesh.shards());
   for (int stage = 0; stage < mesh.pipeline; ++stage) {
     for (const model::ModelSpec& one : tensor) {
-      run.slices.push_back(model::stage_slice(one, stage, borders));
+      run.slices.push_back(model::stage_slice(one, stage, division));
       model::assign_offsets(run.slices.back(), mesh.shards());
     }
   }
@@ -93,9 +94,9 @@ plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::Plan
     seconds.push_back(stage.cost.predicted_s);
     cost.written_bytes += stage.cost.written_bytes;
   }
-  cost.predicted_s = stages.size() == 1
-                         ? seconds.front()
-                         : plan::pipeline_step_s(seconds, kForwardShare, input.windows);
+  cost.predicted_s = stages.size() == 1 ? seconds.front()
+                                        : plan::pipeline_step_s(input.spec->stage.route, seconds,
+                                                                kForwardShare, input.windows);
   return cost;
 }
 

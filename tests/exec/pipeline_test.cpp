@@ -17,7 +17,7 @@ class Pipeline : public ::testing::Test {
     options_.backend = &kernels::ref_backend();
   }
 
-  static model::ModelSpec untied_spec(test::Draw& draw, int stages, int tensor) {
+  static model::ModelSpec random_whole(test::Draw& draw, int stages, int tensor) {
     return test::random_spec_of(draw, test::stageable_architecture(draw, stages, tensor), 1, true);
   }
 
@@ -59,7 +59,7 @@ TEST_F(Pipeline, StagesHaveTheBitsOfOneRank) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(12000 + seed);
     const int stages = static_cast<int>(draw.between(2, 4));
-    const model::ModelSpec whole = untied_spec(draw, stages, 1);
+    const model::ModelSpec whole = random_whole(draw, stages, 1);
     const plan::PlanInput input = input_of(draw, whole, stages);
     const test::RunResult result = run(draw, input);
     plan::PlanInput alone = input;
@@ -77,7 +77,7 @@ TEST_F(Pipeline, StagesOfMeshesHaveTheBitsOfThatMesh) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(13000 + seed);
     const int tensor = draw.coin() ? 1 : 2;
-    const model::ModelSpec whole = untied_spec(draw, 2, tensor);
+    const model::ModelSpec whole = random_whole(draw, 2, tensor);
     plan::PlanInput input = input_of(draw, whole, 2);
     input.device.discrete = false;
     input.mesh.tensor = tensor;
@@ -96,18 +96,17 @@ TEST_F(Pipeline, WhatCannotBeDividedIsRefused) {
   test::Draw draw(7);
   model::Architecture architecture = test::random_architecture(draw);
   architecture.layers = 3;
-  const auto message = [&](bool tied, int stages) {
-    architecture.tied = tied;
+  const auto message = [&](int stages, int laps) {
     try {
-      model::require_stages(model::build_spec(architecture), stages);
+      model::route_of(model::build_spec(architecture), stages, laps);
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  EXPECT_EQ(message(false, 3), "");
-  EXPECT_NE(message(false, 4).find("the model has 3 blocks"), std::string::npos);
-  EXPECT_NE(message(true, 2).find("reads its embedding"), std::string::npos);
+  EXPECT_EQ(message(3, 1), "");
+  EXPECT_NE(message(4, 1).find("pipeline-ranks: 4: the model has 3 blocks"), std::string::npos);
+  EXPECT_NE(message(2, 2).find("pipeline-chunks: 2: the model has 3 blocks"), std::string::npos);
 }
 
 }  // namespace

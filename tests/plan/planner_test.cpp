@@ -121,11 +121,11 @@ TEST(Planner, PlansOfPipelinesAreAcceptedAndAgree) {
     input.mesh.pipeline = stages;
     input.mesh.tensor = tensor;
     input.mesh.replicate = copies;
-    const std::vector<int> borders =
-        model::stage_borders(whole, stages, input.shape, input.recipe, input.device);
+    const model::Division division = model::divide(whole, model::route_of(whole, stages, 1),
+                                                   input.shape, input.recipe, input.device);
     std::vector<model::ModelSpec> specs;
     for (int stage = 0; stage < stages; ++stage) {
-      specs.push_back(model::stage_slice(whole, stage, borders));
+      specs.push_back(model::stage_slice(whole, stage, division));
       model::assign_offsets(specs.back(), shards);
     }
     std::vector<Plan> plans;

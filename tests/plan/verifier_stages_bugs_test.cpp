@@ -130,29 +130,34 @@ TEST_F(StageBugs, ANormSumWithoutASegmentIsDecide) {
 TEST(Pipeline, TheSlowestStageGivesTheTimeOfAStep) {
   const double even[] = {4, 4, 4};
   const Windows windows = {4, PipelineOrder::kOneForwardOneBackward};
-  EXPECT_DOUBLE_EQ(pipeline_step_s(even, 0.5, windows), 4.0 / 4 * (4 + 3 - 1));
+  EXPECT_DOUBLE_EQ(pipeline_step_s({.ranks = 3}, even, 0.5, windows), 4.0 / 4 * (4 + 3 - 1));
   const double one_slow[] = {1, 8, 1};
-  EXPECT_GT(pipeline_step_s(one_slow, 0.5, windows), 8.0);
-  EXPECT_LT(pipeline_step_s(one_slow, 0.5, windows), 8.0 + 2 * 1.0);
+  EXPECT_GT(pipeline_step_s({.ranks = 3}, one_slow, 0.5, windows), 8.0);
+  EXPECT_LT(pipeline_step_s({.ranks = 3}, one_slow, 0.5, windows), 8.0 + 2 * 1.0);
 }
 
 TEST(Pipeline, ManyWindowsHaveASchedule) {
   for (const PipelineOrder order :
        {PipelineOrder::kAllForward, PipelineOrder::kOneForwardOneBackward}) {
-    const StageSchedule schedule = schedule_stage(2, 8, {2048, order}, true);
-    EXPECT_EQ(schedule.phases.size(), 2 * 2048u);
-    EXPECT_GT(number_of_norm_sum(schedule), number_of({true, 2, 2047, schedule.ticks - 1}, 0));
+    for (const bool tied : {false, true}) {
+      const model::Route route = {.ranks = 8, .embeds_on_last = tied};
+      const StageSchedule schedule = schedule_stage(route, 7, {2048, order}, true);
+      EXPECT_EQ(schedule.phases.size(), (tied ? 4 : 2) * 2048u);
+      EXPECT_GT(number_of_norm_sum(schedule),
+                number_of(route, {true, 7, 2047, schedule.ticks - 1}, 0));
+    }
   }
 }
 
 // 1F1B keeps as many windows as there are stages from a stage on; GPipe keeps all.
 TEST(Pipeline, OrdersKeepSoManyWindows) {
   for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_EQ(schedule_stage(stage, 4, {8, PipelineOrder::kOneForwardOneBackward}, true).kept,
-              4 - stage);
-    EXPECT_EQ(schedule_stage(stage, 4, {8, PipelineOrder::kAllForward}, true).kept, 8);
-    EXPECT_EQ(schedule_stage(stage, 4, {2, PipelineOrder::kOneForwardOneBackward}, true).kept,
-              std::min(2, 4 - stage));
+    const auto kept = [&](const Windows& windows) {
+      return schedule_stage({.ranks = 4}, stage, windows, true).sections.front().kept;
+    };
+    EXPECT_EQ(kept({8, PipelineOrder::kOneForwardOneBackward}), 4 - stage);
+    EXPECT_EQ(kept({8, PipelineOrder::kAllForward}), 8);
+    EXPECT_EQ(kept({2, PipelineOrder::kOneForwardOneBackward}), std::min(2, 4 - stage));
   }
 }
 

@@ -153,12 +153,11 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
 }
 
 // The placement with which all others are compared.
-// An architecture that `stages` stages can divide, and tensor ranks too.
+// An architecture that `stages` stages can divide, and tensor ranks too. Its head may be tied.
 inline model::Architecture stageable_architecture(Draw& draw, int stages, int tensor) {
   model::Architecture architecture = sliceable_architecture(draw, tensor);
   architecture.layers = draw.between(stages, stages + 2);
   architecture.windowed.clear();
-  architecture.tied = false;
   return architecture;
 }
 
@@ -167,7 +166,8 @@ inline model::ModelSpec random_stage(Draw& draw, int stages, int stage, int shar
   const model::ModelSpec whole =
       random_spec_of(draw, stageable_architecture(draw, stages, 1), 1, true);
   model::ModelSpec spec = model::stage_slice(
-      whole, stage, model::stage_borders(whole, stages, {1, 8}, Recipe::kFp32, {}));
+      whole, stage,
+      model::divide(whole, model::route_of(whole, stages, 1), {1, 8}, Recipe::kFp32, {}));
   model::assign_offsets(spec, shards);
   return spec;
 }

@@ -82,14 +82,23 @@ class PipelineRanks : public Training {
   }
 };
 
-TEST_F(PipelineRanks, HaveTheBitsOfOneStage) {
+// The head of the second reads its embedding.
+class PipelineRanksOfModel : public PipelineRanks, public testing::WithParamInterface<const char*> {
+ protected:
+  PipelineRanksOfModel() : PipelineRanks(GetParam()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(, PipelineRanksOfModel,
+                         testing::Values("qwen3_windows", "mha_tied_llama3"));
+
+TEST_P(PipelineRanksOfModel, HaveTheBitsOfOneStage) {
   for (const Mesh& mesh : kStaged) {
     SCOPED_TRACE(testing::PrintToString(mesh));
     EXPECT_EQ(run_on(mesh), run_on(flat(mesh)));
   }
 }
 
-TEST_F(PipelineRanks, GoOnFromOneStageAndTheOtherWayRound) {
+TEST_P(PipelineRanksOfModel, GoOnFromOneStageAndTheOtherWayRound) {
   for (const Mesh& mesh : kStaged) {
     SCOPED_TRACE(testing::PrintToString(mesh));
     const Result whole = run_on(flat(mesh));
@@ -115,7 +124,8 @@ TEST_P(PipelineRanksOfFamily, HaveTheBitsOfOneStage) {
 
 INSTANTIATE_TEST_SUITE_P(, PipelineRanksOfFamily,
                          testing::Values("gemma2_untied", "gqa_untied", "phi3", "olmo2",
-                                         "mistral_bf16", "fp8", "gemma3_vision"));
+                                         "mistral_bf16", "fp8", "gemma3_vision", "gpt2", "gemma2",
+                                         "qwen2_windows"));
 
 }  // namespace
 }  // namespace strata::train
