@@ -35,8 +35,8 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
 // often, and waits less for the others.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
-// Fills run.slices for the mesh of run.input.
-void slice(RunPlan& run);
+// Fills run.slices for the mesh of run.input, with so many chunks of each stage.
+void slice(int64_t chunks, RunPlan& run);
 
 // Makes run.input that of the first rank of a stage.
 void turn_to_stage(int stage, RunPlan& run);

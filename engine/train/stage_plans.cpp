@@ -21,7 +21,7 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   const auto count = static_cast<int>(options.accumulate);
   if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
   constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
-  int most = std::min(count, kEnough);
+  int most = std::min(count, std::max(1, kEnough / static_cast<int>(options.pipeline_chunks)));
   while (count % most != 0) --most;
   std::vector<plan::Windows> list = {{most, order}};
   const int stages = static_cast<int>(options.pipeline_ranks);
@@ -49,13 +49,13 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
   return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
 }
 
-void slice(RunPlan& run) {
+void slice(int64_t chunks, RunPlan& run) {
   const plan::PlanInput& input = run.input;
   const plan::Mesh& mesh = input.mesh;
   if (mesh.tensor * mesh.pipeline == 1) return;
   const model::Division division =
-      model::divide(*run.spec, model::route_of(*run.spec, mesh.pipeline, 1), input.shape,
-                    input.recipe, input.device);
+      model::divide(*run.spec, model::route_of(*run.spec, mesh.pipeline, static_cast<int>(chunks)),
+                    input.shape, input.recipe, input.device);
   const auto tensor = model::tensor_slices(*run.spec, mesh.tensor, mesh.shards());
   for (int stage = 0; stage < mesh.pipeline; ++stage) {
     for (const model::ModelSpec& one : tensor) {

@@ -300,10 +300,10 @@ struct MeshState {
     return mesh.stage() * mesh.tensor + mesh.tensor_rank();
   }
 
-  explicit MeshState(const plan::PlanInput& input) {
+  explicit MeshState(const plan::PlanInput& input, int laps = 1) {
     const plan::Mesh& mesh = input.mesh;
     const model::Division division =
-        model::divide(*input.spec, model::route_of(*input.spec, mesh.pipeline, 1), input.shape,
+        model::divide(*input.spec, model::route_of(*input.spec, mesh.pipeline, laps), input.shape,
                       input.recipe, input.device);
     for (int i = 0; i < mesh.pipeline * mesh.tensor; ++i) {
       const model::ModelSpec slice =
