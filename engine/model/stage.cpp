@@ -12,6 +12,8 @@
 namespace strata::model {
 namespace {
 
+constexpr double kNone = std::numeric_limits<double>::infinity();
+
 // Of forward and backward of a unit, with what backward computes again.
 double flops_of(const ModelSpec& spec, int unit, const BatchShape& shape, Recipe recipe,
                 const kernels::DeviceDescription& device) {
@@ -66,6 +68,47 @@ void append_section(const ModelSpec& whole, int number, const Division& division
   spec.stage.sections.push_back(section);
 }
 
+// How unevenly operations are divided among the ranks and among sections; infinite where a section
+// has no block. before[u]: the operations of all units below u.
+double unevenness(const Division& division, const std::vector<double>& before) {
+  const Route& route = division.route;
+  const int head = division.borders.back() - 1;
+  std::vector<double> of_ranks(static_cast<size_t>(route.ranks), 0);
+  double squares = 0;
+  for (int s = route.embeds_on_last ? 1 : 0; s < route.sections(); ++s) {
+    const int begin = division.borders[s];
+    const int end = division.borders[s + 1];
+    if (std::max(begin, 1) >= std::min(end, head)) return kNone;
+    const double flops = before[end] - before[begin];
+    of_ranks[route.rank_of(s)] += flops;
+    squares += flops * flops;
+  }
+  for (const double flops : of_ranks) squares += flops * flops;
+  return squares;
+}
+
+// Moves units from section to section, and the borders between them, as long as that is more even.
+void even_out(const std::vector<double>& before, Division& division) {
+  const int first = division.route.embeds_on_last ? 1 : 0;
+  const int sections = division.route.sections();
+  double least = unevenness(division, before);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int pair = 0; pair < sections * sections; ++pair) {
+      const auto [low, high] = std::minmax({pair / sections, pair % sections});
+      const int step = pair / sections == low ? -1 : 1;
+      if (low < first) continue;
+      Division other = division;
+      for (int border = low + 1; border <= high; ++border) other.borders[border] += step;
+      const double now = unevenness(other, before);
+      if (now >= least) continue;
+      division = std::move(other);
+      least = now;
+      moved = true;
+    }
+  }
+}
+
 }  // namespace
 
 Route route_of(const ModelSpec& whole, int ranks, int laps) {
@@ -99,7 +142,6 @@ Division divide(const ModelSpec& whole, const Route& route, const BatchShape& sh
   }
   // slowest[k][u]: of the best division of the units from `from` to u among k sections, and where
   // its last section begins. Units 0 and units - 1 are no blocks.
-  constexpr double kNone = std::numeric_limits<double>::infinity();
   struct Best {
     double flops = kNone;
     int begin = 0;
@@ -124,6 +166,7 @@ Division divide(const ModelSpec& whole, const Route& route, const BatchShape& sh
     division.borders[border - 1] = slowest[k][division.borders[border]].begin;
   }
   STRATA_CHECK(division.borders[from] == from);
+  if (route.laps > 1) even_out(before, division);
   return division;
 }
 

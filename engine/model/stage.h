@@ -22,7 +22,8 @@ struct Division {
 
 // Sections of a route. A section of more than the embedding has a block, and the last one has the
 // head. Among all divisions, the one whose slowest section has the fewest operations; of several
-// such, the one that fills later sections first.
+// such, the one that fills later sections first. With several laps, the operations of ranks, and of
+// sections, are then evened out.
 Division divide(const ModelSpec& whole, const Route& route, const BatchShape& shape, Recipe recipe,
                 const kernels::DeviceDescription& device);
 

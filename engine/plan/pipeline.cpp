@@ -259,7 +259,7 @@ StageSchedule schedule_stage(const model::Route& route, int rank, const Windows&
   return schedule;
 }
 
-double pipeline_step_s(const model::Route& route, std::span<const double> stage_s,
+double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
                        double forward_share, const Windows& windows) {
   const Timetable table(route, windows, true);
   std::vector<Phase> all;
@@ -275,10 +275,8 @@ double pipeline_step_s(const model::Route& route, std::span<const double> stage_
     const bool waits = from >= 0 && from < route.sections();
     const double ready = waits ? ends[from][phase.backward][phase.window] : 0;
     const int rank = route.rank_of(phase.section);
-    const bool embeds = route.embeds_on_last && phase.section == 0;  // in no time
-    const double phase_s = embeds ? 0
-                                  : stage_s[rank] / windows.count / route.laps *
-                                        (phase.backward ? 1 - forward_share : forward_share);
+    const double share = phase.backward ? 1 - forward_share : forward_share;
+    const double phase_s = section_s[phase.section] / windows.count * share;
     now[rank] = std::max(now[rank], ready) + phase_s;
     ends[phase.section][phase.backward][phase.window] = now[rank];
   }

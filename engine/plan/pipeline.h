@@ -60,9 +60,10 @@ int32_t number_of(const model::Route& route, const Phase& sender, int micro_batc
 // The number of the sum of all stages' norm partials, which follows all else.
 int32_t number_of_norm_sum(const StageSchedule& schedule);
 
-// The time from the begin of a step to its end on all ranks, each of which alone takes stage_s for
-// its part: `forward_share` of that in forward phases, and as long in each window and lap.
-double pipeline_step_s(const model::Route& route, std::span<const double> stage_s,
+// The time from the begin of a step to its end on all ranks, which take section_s for each section
+// when they wait for no other: `forward_share` of that in forward phases, and as long in each
+// window.
+double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
                        double forward_share, const Windows& windows);
 
 }  // namespace strata::plan

@@ -318,7 +318,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   if (facts.machine.nvme_weights.size() == options.nvme.size()) {
     run.nvme_weights = facts.machine.nvme_weights;
   }
-  run.predicted_step_s = cost_of(best, run.input).predicted_s;
+  run.predicted_step_s = cost_of(best, run).predicted_s;
   run.slowest_stage_s = slowest.cost.predicted_s;
   for (const plan::PlannedRun& stage : best) run.candidates += stage.candidates;
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {

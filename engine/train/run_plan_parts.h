@@ -47,7 +47,7 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
                                           const RunFacts& facts);
 
 // Of a step in which the stages wait for each other.
-plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::PlanInput& input);
+plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run);
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.

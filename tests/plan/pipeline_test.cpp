@@ -79,7 +79,7 @@ TEST(Pipeline, ChunksDivideTheWaitOfStages) {
       const StageSchedule schedule =
           schedule_stage({.ranks = ranks, .laps = laps}, 0, {windows}, true);
       EXPECT_EQ(schedule.ticks - 1, 2 * laps * windows + 2 * (ranks - 1)) << ranks << " " << laps;
-      const std::vector<double> even(static_cast<size_t>(ranks), 8);
+      const std::vector<double> even(static_cast<size_t>(ranks * laps), 8.0 / laps);
       const double wait_s =
           pipeline_step_s({.ranks = ranks, .laps = laps}, even, 0.5, {windows}) - 8;
       EXPECT_NEAR(wait_s, 8.0 * (ranks - 1) / windows / laps, 1e-9) << ranks << " " << laps;
