@@ -129,6 +129,8 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank has all of every block (give --ranks N)"},
     {kOfSteps, "pipeline-ranks", has_one_rank, kHarmless,
      "a single rank has all blocks (give --ranks N)"},
+    {kOfSteps, "pipeline-chunks", has_one_stage, kHarmless,
+     "all blocks are in one stage (give --pipeline-ranks N)"},
     {kOfSteps, "pipeline-windows", has_one_stage, kHarmless,
      "all blocks are in one stage (give --pipeline-ranks N)"},
     {kOfSteps, "pipeline-schedule", has_one_stage, kHarmless,

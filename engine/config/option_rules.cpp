@@ -123,13 +123,20 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
                        options.tensor_ranks * options.pipeline_ranks)) {
     return;
   }
-  constexpr int64_t kMostOfWindow = 16384;
+  constexpr int64_t kMostOfWindow = 8192;
   const int64_t windows = options.pipeline_windows > 0 ? options.pipeline_windows : 1;
   if (options.pipeline_ranks > 1 && options.accumulate / windows > kMostOfWindow) {
     problems.push_back(
         fmt::format("--accumulate {} with {} is more than {} micro-batches at a time (give "
                     "--pipeline-windows N, or a larger --micro-batch instead)",
                     options.accumulate, counted(windows, "window"), kMostOfWindow));
+  }
+  constexpr int64_t kMostWindows = 2048;  // times chunks
+  if (options.pipeline_ranks > 1 && options.pipeline_chunks * windows > kMostWindows) {
+    problems.push_back(fmt::format(
+        "--pipeline-windows {} with --pipeline-chunks {}: more than {} together (give at most {} "
+        "windows)",
+        windows, options.pipeline_chunks, kMostWindows, kMostWindows / options.pipeline_chunks));
   }
   if (options.pipeline_windows > 0 && options.accumulate % options.pipeline_windows != 0) {
     problems.push_back(

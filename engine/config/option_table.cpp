@@ -235,8 +235,7 @@ constexpr OptionRow kTable[] = {
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Ranks that train together; a step learns from micro-batch x accumulate samples of every "
-     "rank, "
-     "or of every group of --tensor-ranks and --pipeline-ranks."},
+     "rank, or of every group of --tensor-ranks and --pipeline-ranks."},
     {"max-restarts", kInt, &O::max_restarts, kLaunch, kRanks, "N", "", kFromZero, "",
      "When a rank is killed or hangs, start all ranks again from the newest checkpoint, at most N "
      "times."},
@@ -272,13 +271,14 @@ constexpr OptionRow kTable[] = {
      "the same data; the number divides --ranks."},
     {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", up_to(4096), "",
      "Ranks that divide the blocks among them and train on the same data; N divides --ranks."},
+    {"pipeline-chunks", kInt, &O::pipeline_chunks, kStep, kRanks, "N", "", up_to(64), "",
+     "Chunks of blocks that a pass computes on each pipeline rank, one a round; ranks wait less."},
     {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", up_to(2048),
      "the fastest",
      "Parts of a step that pass the pipeline ranks in turn; N divides --accumulate."},
     {"pipeline-schedule", kEnum, enum_field<&O::pipeline_schedule>(), kStep, kRanks, "", "", kAny,
      "",
-     "When pipeline ranks go back: 1f1b as soon as they can, with fewer activations kept; gpipe "
-     "after all forward passes.",
+     "When ranks go back: 1f1b early, with fewer activations kept; gpipe after all forward passes.",
      kPipelineSchedules},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: gloo uses TCP; mpi uses the network of the "

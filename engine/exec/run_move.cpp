@@ -106,25 +106,26 @@ void Executor::Impl::reduce_norms(const plan::Op& op, const plan::Program& progr
   }
 }
 
-// Each stage goes on with the sum of those before it, so partials are added one by one in the order
-// of the model. The last one has the sum.
+// Each section goes on with the sum of those before it, so partials are added one by one in the
+// order of the model. The last one has the sum.
 void Executor::Impl::sum_norms(const plan::Op& op, const plan::Program& program) {
   comm::Group& group = group_of(op);
-  const int stage = group.rank();
+  const model::Route& route = spec_.stage.route;
   NormSum sum;
-  if (stage > 0) group.recv({.data = &sum, .bytes = sizeof(sum), .peer = stage - 1});
-  const Access* to = nullptr;
-  for (const Access& access : program.accesses_of(op)) {
-    if (access.mode == Mode::kWrite) {
-      to = &access;
-    } else {
-      add_partials(sum, at(access), access.bytes);
+  const auto message = [&](int section) {
+    return comm::Message{.data = &sum, .bytes = sizeof(sum), .peer = route.rank_of(section)};
+  };
+  for (const model::Section& section : spec_.stage.sections) {
+    if (section.number > 0) group.recv(message(section.number - 1));
+    for (const Access& access : program.accesses_of(op)) {
+      const int segment = access.value.segment;
+      const bool own = segment >= section.first_segment && segment < section.end_segment;
+      if (access.mode == Mode::kRead && own) add_partials(sum, at(access), access.bytes);
     }
-  }
-  if (stage + 1 < group.size()) {
-    group.send({.data = &sum, .bytes = sizeof(sum), .peer = stage + 1});
+    if (section.number + 1 < route.sections()) group.send(message(section.number + 1));
   }
   group.broadcast(&sum, sizeof(sum), group.size() - 1);
+  const Access* to = find_access(program.accesses_of(op), Mode::kWrite, plan::ValueKind::kNormSum);
   STRATA_CHECK(to != nullptr);
   std::memcpy(at(*to), &sum, sizeof(sum));
 }
@@ -135,9 +136,11 @@ void Executor::Impl::run_message(const plan::Op& op, const Instance& instance) {
         const Access& access = program.accesses_of(op).front();
         const bool sends = op.kind == plan::OpKind::kSend;
         comm::Group& group = group_of(op);
+        const bool back = access.value.kind == plan::ValueKind::kActivationGradient;
+        const int step = sends == back ? group.size() - 1 : 1;  // on the ring of ranks
         const comm::Message message = {.data = view.at(at(access), access.bytes, !sends),
                                        .bytes = access.bytes,
-                                       .peer = group.rank() + (op.segment == 0 ? -1 : 1),
+                                       .peer = (group.rank() + step) % group.size(),
                                        .tag = op.number};
         sends ? group.send(message) : group.recv(message);
       });

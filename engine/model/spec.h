@@ -162,8 +162,8 @@ struct ParameterGroup {
   int given = 0;  // n: a caller gives its settings with each step, as group n - 1; 0: it does not
 };
 
-// A stage of a pipeline begins with what it receives, unless it has the embedding, and ends with
-// what it sends, unless it has the head. These two have no parameters and compute nothing.
+// A section of a pipeline begins with what is received, unless it has the embedding, and ends with
+// what is sent, unless it has the head. These two have no parameters and compute nothing.
 enum class SegmentKind : uint8_t {
   kEmbedding,
   kAttention,
@@ -224,15 +224,35 @@ struct TensorSlice {
   int ranks = 1;
 };
 
-// Which units of the model a rank has. See stage.h.
+// The way of a pass through the ranks of a pipeline: `laps` times round them, with a section of the
+// model on each. Where the head reads the embedding's matrix, the last rank has both: the pass
+// begins there, with a section of the embedding alone.
+struct Route {
+  int ranks = 1;
+  int laps = 1;
+  bool embeds_on_last = false;
+  int sections() const { return ranks * laps + (embeds_on_last ? 1 : 0); }
+  int rank_of(int section) const { return (section + (embeds_on_last ? ranks - 1 : 0)) % ranks; }
+};
+
+// Units of a model that follow each other on one rank, with what it receives before them and sends
+// behind them. Numbers behind the last are not of the section.
+struct Section {
+  int number = 0;  // on the route
+  int first_unit = 0;
+  int end_unit = 0;
+  int first_segment = 0;
+  int end_segment = 0;
+  int whole_segment = 0;  // in the whole model: of the first that is neither received nor sent
+};
+
+// The sections of a model that a pipeline rank has. See stage.h.
 struct Stage {
   int rank = 0;
-  int ranks = 1;
-  int first_segment = 0;  // in the whole model: of the first that is neither received nor sent
-  bool is_first() const { return rank == 0; }
-  bool is_last() const { return rank == ranks - 1; }
+  Route route;
+  std::vector<Section> sections;  // ascending; empty for one rank
   // The number in the whole model of a segment that is neither received nor sent.
-  int whole_segment(int segment) const { return first_segment + segment - (is_first() ? 0 : 1); }
+  int whole_segment(int segment) const;
 };
 
 // A use of external segments: they are read together in one pass of a micro-batch.

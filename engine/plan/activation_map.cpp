@@ -21,7 +21,7 @@ std::vector<int64_t> places_of_all(const PlanInput& input, int windows, Take tak
 std::vector<int64_t> take_kept(const PlanInput& input, const Ground& ground, int unit,
                                int64_t bytes, const char* purpose, Packer& pack,
                                SharedSlots& slots) {
-  return places_of_all(input, ground.step.kept, [&] {
+  return places_of_all(input, windows_at_once(input, ground.step, unit).kept, [&] {
     const int64_t room = slots.take(unit, round_up(bytes, kPageBytes));
     if (room < 0) return pack.take(compute_arena(input), bytes, purpose);
     pack.count_kept_in_gradients(round_up(bytes, kPageBytes));
@@ -39,8 +39,6 @@ void lay_out_activations(const PlanInput& input, const Ground& ground, const Pla
   const auto take_set = [&](Arena arena, const char* purpose, int windows) {
     return places_of_all(input, windows, [&] { return pack.take(arena, bytes, purpose); });
   };
-  const int kept = ground.step.kept;
-  const int received = std::max(ground.step.received, ground.passes.received);
   map.activation.resize(spec.segments.size());
   map.host_activation.resize(spec.segments.size());
   map.nvme_activation.resize(spec.segments.size());
@@ -48,6 +46,8 @@ void lay_out_activations(const PlanInput& input, const Ground& ground, const Pla
   std::vector<std::vector<int64_t>> alternating, inner;
   for (size_t u = 0; u < spec.units.size(); ++u) {
     const model::Unit& unit = spec.units[u];
+    const WindowsAtOnce& step = windows_at_once(input, ground.step, static_cast<int>(u));
+    const int kept = step.kept;
     for (size_t i = 0; i < unit.segments.size(); ++i) {
       const model::Segment& reader = spec.segments[unit.segments[i]];
       if (reader.inputs.empty()) continue;
@@ -57,7 +57,9 @@ void lay_out_activations(const PlanInput& input, const Ground& ground, const Pla
       }
       const int s = reader.inputs.front();
       if (spec.segments[s].kind == model::SegmentKind::kReceived) {
-        map.activation[s] = take_set(compute, "activation checkpoints, received", received);
+        const WindowsAtOnce& passes = windows_at_once(input, ground.passes, static_cast<int>(u));
+        map.activation[s] = take_set(compute, "activation checkpoints, received",
+                                     std::max(step.received, passes.received));
       } else if (reader.kind == model::SegmentKind::kSent) {
         map.activation[s] =
             take_set(compute, "activations to send", std::min(2, input.windows.count));
@@ -89,9 +91,12 @@ void lay_out_activations(const PlanInput& input, const Ground& ground, const Pla
   map.activation_gradient.resize(spec.segments.size());
   for (size_t s = 0; s < spec.segments.size(); ++s) {
     const model::Segment& segment = spec.segments[s];
-    map.activation_gradient[s] =
-        segment.inputs.empty() ? take_set(compute, "activation gradients", ground.step.gradients)
-                               : map.activation_gradient[segment.inputs.front()];
+    if (segment.inputs.empty()) {
+      const int windows = windows_at_once(input, ground.step, segment.unit).gradients;
+      map.activation_gradient[s] = take_set(compute, "activation gradients", windows);
+    } else {
+      map.activation_gradient[s] = map.activation_gradient[segment.inputs.front()];
+    }
   }
 }
 

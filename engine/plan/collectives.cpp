@@ -10,6 +10,13 @@ bool is_message(const Op& op) {
   return op.kind == OpKind::kSend || op.kind == OpKind::kRecv;
 }
 
+// Whether a message has a gradient.
+bool goes_back(const Program& program, const Op& op) {
+  return std::ranges::any_of(program.accesses_of(op), [](const Access& access) {
+    return access.value.kind == ValueKind::kActivationGradient;
+  });
+}
+
 }  // namespace
 
 std::vector<const Op*> collectives_of(const Program& program) {
@@ -73,7 +80,7 @@ AgreedHashes hashes_of(const Plan& plan) {
     }
     for (const Op& op : program.ops) {
       if (!is_message(op)) continue;
-      Hash& hash = op.segment == 0 ? before : behind;
+      Hash& hash = (op.kind == OpKind::kSend) == goes_back(program, op) ? before : behind;
       hash.add(op.number);
       hash.add(op.micro_batch);
       hash.add(op.bytes);
@@ -88,7 +95,8 @@ bool agree(std::span<const AgreedHashes> all, const Mesh& mesh) {
   const AgreedHashes& own = all[static_cast<size_t>(mesh.rank)];
   const bool same = own.collectives == all[first].collectives && own.before == all[first].before &&
                     own.behind == all[first].behind;
-  return same && (mesh.stage() == 0 || all[first - of_stage].behind == own.before);
+  const size_t before = (first + all.size() - of_stage) % all.size();  // the stage before's first
+  return same && all[before].behind == own.before;
 }
 
 }  // namespace strata::plan

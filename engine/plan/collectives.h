@@ -27,7 +27,7 @@ struct AgreedHashes {
   // the same on all ranks of a stage.
   uint64_t collectives = 0;
   // Number, micro-batch and bytes of every message between this stage and the one before, and the
-  // one behind, which has the same.
+  // one behind, which has the same. The last is before the first.
   uint64_t before = 0;
   uint64_t behind = 0;
 };

@@ -14,9 +14,9 @@ Ground ground_of(const PlanInput& input) {
   ground.layout = shard::make_layout(*input.spec, input.mesh.shards());
   ground.trainable = trainable_runs(ground.layout);
   ground.footprints.resize(count);
-  const int stage = input.mesh.stage();
-  ground.step = schedule_stage(stage, input.mesh.pipeline, input.windows, true);
-  ground.passes = schedule_stage(stage, input.mesh.pipeline, input.windows, false);
+  const model::Route& route = input.spec->stage.route;
+  ground.step = schedule_stage(route, input.mesh.stage(), input.windows, true);
+  ground.passes = schedule_stage(route, input.mesh.stage(), input.windows, false);
   for (int s = 0; s < count; ++s) {
     // What another framework computes, or nobody.
     if (is_external(input, s) || !model::is_computed(input.spec->segments[s].kind)) continue;

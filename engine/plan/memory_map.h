@@ -156,8 +156,12 @@ bool accumulates_in_place(const PlanInput& input, const Placement& placement, in
 bool is_external(const PlanInput& input, int segment);
 bool is_shared(const PlanInput& input, int segment);  // by another segment
 
-// How many micro-batches of a step a stage keeps at one time for their backward.
-int kept_micro_batches(const PlanInput& input, const Ground& ground);
+// Of the section that a unit is in.
+const WindowsAtOnce& windows_at_once(const PlanInput& input, const StageSchedule& schedule,
+                                     int unit);
+
+// How many micro-batches of a step a unit keeps at one time for their backward.
+int kept_micro_batches(const PlanInput& input, const Ground& ground, int unit);
 
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.

@@ -140,8 +140,17 @@ bool is_external(const PlanInput& input, int segment) {
   return input.spec->segments[segment].kind == model::SegmentKind::kExternal;
 }
 
-int kept_micro_batches(const PlanInput& input, const Ground& ground) {
-  return ground.step.kept * (input.micro_batches / input.windows.count);
+const WindowsAtOnce& windows_at_once(const PlanInput& input, const StageSchedule& schedule,
+                                     int unit) {
+  const std::vector<model::Section>& sections = input.spec->stage.sections;
+  size_t index = 0;
+  while (index + 1 < sections.size() && unit >= sections[index].end_unit) ++index;
+  return schedule.sections[index];
+}
+
+int kept_micro_batches(const PlanInput& input, const Ground& ground, int unit) {
+  return windows_at_once(input, ground.step, unit).kept *
+         (input.micro_batches / input.windows.count);
 }
 
 bool accumulates_apart(const PlanInput& input, int segment) {

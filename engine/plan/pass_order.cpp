@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/model/stage.h"
+
 namespace strata::plan {
 
 void PassOrder::scratch(int64_t bytes) {
@@ -287,32 +289,35 @@ PassOrder::Span PassOrder::span_of(int window, int micro_batches) const {
 void PassOrder::begin_phase(const StageSchedule& schedule, size_t phase, int micro_batches) {
   phase_ = schedule.phases[phase];
   if (input_.mesh.pipeline == 1) return;
-  for (const Message& message : schedule.receipts[phase]) {
-    exchange(OpKind::kRecv, message, span_of(message.window, micro_batches));
+  for (const Phase& sender : schedule.receipts[phase]) {
+    exchange(OpKind::kRecv, sender, span_of(sender.window, micro_batches));
   }
   emit_.number_from(first_number_of(phase_.tick));
 }
 
 void PassOrder::pass_on(const Span& span) {
-  const model::Stage& stage = input_.spec->stage;
-  if (phase_.backward ? stage.is_first() : stage.is_last()) return;
-  exchange(OpKind::kSend, {phase_.backward, stage.rank, phase_.window, phase_.tick}, span);
+  const int end = phase_.backward ? 0 : route().sections() - 1;
+  if (phase_.section != end) exchange(OpKind::kSend, phase_, span);
 }
 
-// A stage has an end toward the one before, where it receives outputs and sends gradients, and one
-// toward the next, where it does the opposite.
-void PassOrder::exchange(OpKind kind, const Message& message, const Span& span) {
+// A section has an end toward the one before, where it receives outputs and sends gradients, and
+// one toward the next, where it does the opposite.
+void PassOrder::exchange(OpKind kind, const Phase& sender, const Span& span) {
   const bool sends = kind == OpKind::kSend;
-  const int end = sends == message.backward ? 0 : segment_count() - 1;
-  const int of = end == 0 ? end : segment_of(end).inputs.front();
+  const int further = sender.backward ? -1 : 1;
+  const model::Section section =
+      model::section_of(*input_.spec, sender.section + (sends ? 0 : further));
+  const bool at_front = sends == sender.backward;
+  const int end = at_front ? section.first_segment : section.end_segment - 1;
+  const int of = at_front ? end : segment_of(end).inputs.front();
   for (int m = span.first; m < span.last; ++m) {
     Op& op = emit_.open(kind, Lane::kCommStage, end);
     op.unit = segment_of(end).unit;
     op.group = GroupName::kPipeline;
-    op.number = number_of(message, m - span.first);
+    op.number = number_of(route(), sender, m - span.first);
     op.micro_batch = m;
     op.bytes = boundary_tensor_bytes(input_);
-    if (message.backward) {
+    if (sender.backward) {
       sends ? activations_.read_gradient(of, m) : activations_.add_gradient(of, end, m);
     } else {
       sends ? activations_.read(of, m) : activations_.write(of, m);
@@ -321,12 +326,12 @@ void PassOrder::exchange(OpKind kind, const Message& message, const Span& span) 
   }
 }
 
-void PassOrder::forward_window(const Span& span) {
-  for (int s = 0; s < segment_count(); ++s) forward_segment(s, span);
+void PassOrder::forward_window(const model::Section& section, const Span& span) {
+  for (int s = section.first_segment; s < section.end_segment; ++s) forward_segment(s, span);
 }
 
-void PassOrder::backward_window(const Span& span) {
-  for (int u = static_cast<int>(input_.spec->units.size()); u-- > 0;) {
+void PassOrder::backward_window(const model::Section& section, const Span& span) {
+  for (int u = section.end_unit; u-- > section.first_unit;) {
     const int first = input_.spec->units[u].segments.front();
     switch (segment_of(first).kind) {
       case model::SegmentKind::kHead:
@@ -348,9 +353,11 @@ void PassOrder::train_windows() {
   for (size_t p = 0; p < schedule.phases.size(); ++p) {
     begin_phase(schedule, p, input_.micro_batches);
     const Span span = span_of(phase_.window, input_.micro_batches);
+    const model::Section section = model::section_of(*input_.spec, phase_.section);
     building_.in_backward = phase_.backward;
-    phase_.backward ? backward_window(span) : forward_window(span);
-    if (!phase_.backward && span.first == 0 && !has_head()) updates_.spill_behind();
+    phase_.backward ? backward_window(section, span) : forward_window(section, span);
+    const bool is_last = section.end_segment == segment_count() && !has_head();
+    if (!phase_.backward && span.first == 0 && is_last) updates_.spill_behind();
     pass_on(span);
   }
 }
@@ -379,7 +386,7 @@ void PassOrder::infer(OpKind head, int micro_batches) {
   for (size_t p = 0; p < schedule.phases.size(); ++p) {
     begin_phase(schedule, p, micro_batches);
     const Span span = span_of(phase_.window, micro_batches);
-    infer_window(head, span);
+    infer_window(head, model::section_of(*input_.spec, phase_.section), span);
     pass_on(span);
   }
   if (has_head()) {
@@ -387,8 +394,8 @@ void PassOrder::infer(OpKind head, int micro_batches) {
   }
 }
 
-void PassOrder::infer_window(OpKind head, const Span& span) {
-  for (int s = 0; s < segment_count(); ++s) {
+void PassOrder::infer_window(OpKind head, const model::Section& section, const Span& span) {
+  for (int s = section.first_segment; s < section.end_segment; ++s) {
     if (!model::is_computed(segment_of(s).kind)) continue;
     weights_.acquire(s, generation_);
     const bool is_head = segment_of(s).kind == model::SegmentKind::kHead;

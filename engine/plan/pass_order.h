@@ -52,16 +52,17 @@ class PassOrder : BuilderPiece {
   void train_external();
   void train_windows();
   void infer_external(int micro_batches);
-  void infer_window(OpKind head, const Span& span);
-  void forward_window(const Span& span);
-  void backward_window(const Span& span);
+  void infer_window(OpKind head, const model::Section& section, const Span& span);
+  void forward_window(const model::Section& section, const Span& span);
+  void backward_window(const model::Section& section, const Span& span);
+  const model::Route& route() const { return input_.spec->stage.route; }
   bool has_head() const {
     return segment_of(segment_count() - 1).kind == model::SegmentKind::kHead;
   }
   // Receives what comes before the phase, and sends what it gave.
   void begin_phase(const StageSchedule& schedule, size_t phase, int micro_batches);
   void pass_on(const Span& span);
-  void exchange(OpKind kind, const Message& message, const Span& span);
+  void exchange(OpKind kind, const Phase& sender, const Span& span);
   void forward_segment(int segment, const Span& span);
   void forward_micro_batch(int segment, int micro_batch);
   struct Leaves {

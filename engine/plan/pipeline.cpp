@@ -1,72 +1,167 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/pipeline.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace strata::plan {
 namespace {
 
-// The passes of a stage in their order, without ticks.
-std::vector<Phase> order_of(int stage, int stages, const Windows& windows, bool backward) {
-  const int count = windows.count;
-  const bool alternates = windows.order == PipelineOrder::kOneForwardOneBackward;
-  const int ahead = backward && alternates ? std::min(count, stages - stage) : count;
-  std::vector<Phase> phases;
-  for (int w = 0; w < ahead; ++w) phases.push_back({false, w, 0});
-  for (int w = 0; w < count && backward; ++w) {
-    phases.push_back({true, w, 0});
-    if (w + ahead < count) phases.push_back({false, w + ahead, 0});
-  }
-  return phases;
-}
+constexpr int kTicksMax = std::numeric_limits<int32_t>::max() / kNumbersOfTick - 1;
 
-// When every phase ends, where each begins as soon as its stage is free and what it reads is there.
-class Clock {
+// The phases of all ranks in their order, with ticks.
+class Timetable {
  public:
-  // `phase_s`: of each stage, the time of a forward and of a backward phase.
-  Clock(const Windows& windows, bool backward, std::span<const std::array<double, 2>> phase_s)
-      : stages_(static_cast<int>(phase_s.size())) {
-    std::vector<size_t> next(phase_s.size(), 0);
-    std::vector<double> now(phase_s.size(), 0);
-    const std::vector<double> unknown(static_cast<size_t>(windows.count), -1);
-    ends_.assign(phase_s.size(), {unknown, unknown});
-    for (int s = 0; s < stages_; ++s) orders_.push_back(order_of(s, stages_, windows, backward));
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int s = 0; s < stages_; ++s) {
-        for (; next[s] < orders_[s].size(); ++next[s], moved = true) {
-          const Phase& phase = orders_[s][next[s]];
-          const double ready = given_at(s, phase);
-          if (ready < 0) break;
-          now[s] = std::max(now[s], ready) + phase_s[s][phase.backward];
-          ends_[s][phase.backward][phase.window] = now[s];
-        }
+  Timetable(const model::Route& route, const Windows& windows, bool backward)
+      : route_(route),
+        windows_(windows.count),
+        backward_(backward),
+        alternates_(windows.order == PipelineOrder::kOneForwardOneBackward),
+        ranks_(static_cast<size_t>(route.ranks)) {
+    const std::vector<int> unknown(static_cast<size_t>(windows_), 0);
+    ticks_.assign(static_cast<size_t>(route.sections()), {unknown, unknown});
+    const int group = std::min(windows_, route.ranks);
+    for (int first = 0; first < windows_; first += group) {
+      for (int lap = 0; lap < route.laps; ++lap) {
+        for (int w = first; w < std::min(first + group, windows_); ++w) order_.emplace_back(lap, w);
       }
     }
-    for (int s = 0; s < stages_; ++s) STRATA_CHECK(next[s] == orders_[s].size());
-    last_ = *std::ranges::max_element(now);
+    for (Rank& rank : ranks_) rank.back.assign(static_cast<size_t>(route.laps), 0);
+    pass();
+    if (route.embeds_on_last) embed();
+    for (const Rank& rank : ranks_) last_ = std::max(last_, rank.phases.back().tick);
+    if (last_ < kTicksMax) return;
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("pipeline-windows: {}: too many for a pipeline of {} ranks (give fewer)",
+                    windows_, route.ranks));
   }
 
-  const std::vector<Phase>& phases(int stage) const { return orders_[stage]; }
-  double end(int stage, bool backward, int window) const { return ends_[stage][backward][window]; }
-  double last() const { return last_; }
+  const std::vector<Phase>& phases(int rank) const { return ranks_[rank].phases; }
+  int tick(bool backward, int section, int window) const {
+    return ticks_[section][backward][window];
+  }
+  int last() const { return last_; }
 
  private:
-  // When the neighbour gives what a phase needs: 0 where it needs nothing, -1 where that is not
-  // known yet.
-  double given_at(int stage, const Phase& phase) const {
-    const int from = phase.backward ? stage + 1 : stage - 1;
-    return from < 0 || from == stages_ ? 0 : ends_[from][phase.backward][phase.window];
+  struct Rank {
+    std::vector<Phase> phases;
+    size_t forward = 0;     // of order_: phases that are passed
+    std::vector<int> back;  // by lap: the next window
+    int kept = 0;           // windows of all laps that wait for their backward
+  };
+
+  int section_of(int rank, int lap) const {
+    return lap * route_.ranks + rank + (route_.embeds_on_last ? 1 : 0);
   }
 
-  const int stages_;
-  std::vector<std::vector<Phase>> orders_;
-  std::vector<std::array<std::vector<double>, 2>> ends_;
-  double last_ = 0;
+  // The most that a rank keeps. Its first window comes back after as many phases as this, when all
+  // phases take equally long.
+  int most_kept(int rank) const {
+    const int behind = route_.ranks - 1 - rank;  // ranks
+    const int group = std::min(windows_, route_.ranks);
+    if (route_.laps == 1) return behind + 1;
+    return 2 * behind + (route_.laps - 1) * group + 1;
+  }
+
+  bool is_passed(bool backward, int section, int window, int before) const {
+    const int tick = ticks_[section][backward][window];
+    return tick > 0 && tick < before;
+  }
+
+  // All sections of blocks. Forward phases come in one order: through a lap of as many windows as
+  // there are ranks, then through the next lap of these. Where it can do both, a rank goes forward
+  // and back in turn. It keeps at most most_kept() windows, which is enough for the oldest window
+  // to go on: what the rank keeps when that has passed its last lap is no more.
+  void pass() {
+    const size_t count = order_.size() * (backward_ ? 2 : 1) * ranks_.size();
+    size_t passed = 0;
+    for (int tick = 1; passed < count; ++tick) {
+      const size_t before = passed;
+      for (int r = 0; r < route_.ranks; ++r) {
+        const bool was_back = !ranks_[r].phases.empty() && ranks_[r].phases.back().backward;
+        const bool goes = was_back ? goes_forward(r, tick) || goes_back(r, tick)
+                                   : goes_back(r, tick) || goes_forward(r, tick);
+        if (goes) ++passed;
+      }
+      STRATA_CHECK(passed > before);
+    }
+  }
+
+  bool goes_forward(int r, int tick) {
+    Rank& rank = ranks_[r];
+    if (rank.forward == order_.size()) return false;
+    if (backward_ && alternates_ && rank.kept >= most_kept(r)) return false;
+    const auto [lap, window] = order_[rank.forward];
+    const int section = section_of(r, lap);
+    const bool is_first = section == section_of(0, 0);
+    if (!is_first && !is_passed(false, section - 1, window, tick)) return false;
+    add(rank, {false, section, window, tick});
+    ++rank.forward;
+    ++rank.kept;
+    return true;
+  }
+
+  bool goes_back(int r, int tick) {
+    Rank& rank = ranks_[r];
+    if (!backward_ || (!alternates_ && rank.forward < order_.size())) return false;
+    int best = -1;
+    for (int lap = route_.laps; lap-- > 0;) {
+      const int window = rank.back[lap];
+      if (window == windows_) continue;
+      const int section = section_of(r, lap);
+      const bool is_last = section + 1 == route_.sections();
+      const bool given = is_last ? is_passed(false, section, window, tick)
+                                 : is_passed(true, section + 1, window, tick);
+      const bool older = best < 0 || window / route_.ranks < rank.back[best] / route_.ranks;
+      if (given && older) best = lap;
+    }
+    if (best < 0) return false;
+    add(rank, {true, section_of(r, best), rank.back[best]++, tick});
+    --rank.kept;
+    return true;
+  }
+
+  void add(Rank& rank, const Phase& phase) {
+    rank.phases.push_back(phase);
+    ticks_[phase.section][phase.backward][phase.window] = phase.tick;
+  }
+
+  // The embedding's phases on the last rank, whose ticks lie between those of blocks: its outputs
+  // come a tick early, and its gradients are added when all of the head's are. Their sum is then
+  // that of one rank.
+  void embed() {
+    for (Rank& rank : ranks_) {
+      for (Phase& phase : rank.phases) {
+        phase.tick = 2 * phase.tick + 1;
+        ticks_[phase.section][phase.backward][phase.window] = phase.tick;
+      }
+    }
+    Rank& rank = ranks_.back();
+    int tick = rank.phases.back().tick - 1;
+    for (int w = 0; w < windows_; ++w) add(rank, {false, 0, w, ticks_[1][0][w] - 3});
+    for (int w = 0; w < windows_ && backward_; ++w) {
+      tick = std::max(tick + 2, ticks_[1][1][w] + 1);
+      add(rank, {true, 0, w, tick});
+    }
+    std::ranges::sort(rank.phases, {}, &Phase::tick);
+  }
+
+  const model::Route route_;
+  const int windows_;
+  const bool backward_;
+  const bool alternates_;
+  std::vector<std::pair<int, int>> order_;  // forward, of every rank: lap and window
+  std::vector<Rank> ranks_;
+  std::vector<std::array<std::vector<int>, 2>> ticks_;  // by section, direction and window
+  int last_ = 0;
 };
 
 // The most of the intervals [begin, end] at one time. Their begins ascend, and so do their ends.
@@ -80,78 +175,112 @@ int most_at_once(const std::vector<std::pair<int, int>>& intervals) {
   return static_cast<int>(most);
 }
 
+// The places, in the order of phases, of one section's phases and of the receipts for them; the
+// second index is the direction.
+struct Places {
+  explicit Places(int windows) {
+    for (auto* places : {&phases, &receipts}) {
+      for (auto& each : *places) each.resize(static_cast<size_t>(windows));
+    }
+  }
+  std::array<std::vector<int>, 2> phases, receipts;
+};
+
+WindowsAtOnce windows_at_once(const Places& places, bool is_first, bool is_last, bool backward) {
+  std::vector<std::pair<int, int>> kept, received, gradients;
+  for (size_t w = 0; w < places.phases[0].size(); ++w) {
+    const int begin = places.phases[0][w];
+    const int end = places.phases[backward][w];
+    kept.emplace_back(begin, end);
+    received.emplace_back(is_first ? begin : places.receipts[0][w], end);
+    // The head's loss gives gradients in its forward.
+    gradients.emplace_back(is_last ? begin : places.receipts[1][w], end);
+  }
+  return {most_at_once(kept), most_at_once(received), backward ? most_at_once(gradients) : 1};
+}
+
 }  // namespace
 
-int32_t number_of(const Message& message, int micro_batch_in_window) {
+int32_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window) {
   STRATA_CHECK(micro_batch_in_window < kMessageNumbers);
-  const int kind = (message.backward ? 2 : 0) + message.sender % 2;
-  return first_number_of(message.tick) + (4 + kind) * kMessageNumbers + micro_batch_in_window;
+  const int rank = route.rank_of(sender.section);
+  const bool closes_odd_ring = route.ranks % 2 == 1 && route.sections() > route.ranks;
+  const int color = closes_odd_ring && rank + 1 == route.ranks ? 2 : rank % 2;
+  const int kind = 8 + (sender.backward ? 3 : 0) + color;
+  return first_number_of(sender.tick) + kind * kMessageNumbers + micro_batch_in_window;
 }
 
 int32_t number_of_norm_sum(const StageSchedule& schedule) {
-  return first_number_of(schedule.ticks) + 4 * kMessageNumbers;
+  return first_number_of(schedule.ticks) + 8 * kMessageNumbers;
 }
 
-StageSchedule schedule_stage(int stage, int stages, const Windows& windows, bool backward) {
-  const std::vector<std::array<double, 2>> ticks(static_cast<size_t>(stages), {1, 1});
-  const Clock clock(windows, backward, ticks);
-  const auto tick = [&](int of, bool back, int window) {
-    return static_cast<int>(clock.end(of, back, window));
-  };
+StageSchedule schedule_stage(const model::Route& route, int rank, const Windows& windows,
+                             bool backward) {
+  const Timetable table(route, windows, backward);
   StageSchedule schedule;
-  schedule.phases = clock.phases(stage);
-  for (Phase& phase : schedule.phases) phase.tick = tick(stage, phase.backward, phase.window);
-  schedule.ticks = static_cast<int>(clock.last()) + 1;
-  std::vector<Message> messages;
-  for (int w = 0; w < windows.count; ++w) {
-    if (stage > 0) messages.push_back({false, stage - 1, w, tick(stage - 1, false, w)});
-    if (stage + 1 < stages && backward) {
-      messages.push_back({true, stage + 1, w, tick(stage + 1, true, w)});
+  schedule.phases = table.phases(rank);
+  schedule.ticks = table.last() + 1;
+  std::vector<Phase> messages;
+  std::vector<int> own;                                // sections
+  std::vector<int> index_of(route.sections() + 1, 0);  // among the own ones
+  for (int s = 0; s < route.sections(); ++s) {
+    if (route.rank_of(s) != rank) continue;
+    index_of[s] = static_cast<int>(own.size());
+    own.push_back(s);
+    for (int w = 0; w < windows.count; ++w) {
+      if (s > 0) messages.push_back({false, s - 1, w, table.tick(false, s - 1, w)});
+      if (backward && s + 1 < route.sections()) {
+        messages.push_back({true, s + 1, w, table.tick(true, s + 1, w)});
+      }
     }
   }
-  std::ranges::sort(messages, {}, [](const Message& one) { return number_of(one, 0); });
+  const auto number = [&](const Phase& sender) { return number_of(route, sender, 0); };
+  std::ranges::sort(messages, {}, number);
 
   const int phases = static_cast<int>(schedule.phases.size());
   schedule.receipts.resize(phases + 1);
-  std::vector<int> forward(windows.count), back(windows.count), given[2];
-  for (auto& each : given) each.resize(windows.count);
+  std::vector<Places> places(own.size(), Places(windows.count));
   auto next = messages.begin();
   for (int p = 0; p <= phases; ++p) {
-    const auto comes_before = [&](const Message& message) {
-      if (p == phases) return true;
-      const Phase& phase = schedule.phases[p];
-      return number_of(message, 0) <
-             number_of({phase.backward, stage, phase.window, phase.tick}, 0);
-    };
-    for (; next != messages.end() && comes_before(*next); ++next) {
+    for (; next != messages.end() && (p == phases || number(*next) < number(schedule.phases[p]));
+         ++next) {
       schedule.receipts[p].push_back(*next);
-      given[next->backward][next->window] = p;
+      const int section = next->section + (next->backward ? -1 : 1);
+      places[index_of[section]].receipts[next->backward][next->window] = p;
     }
-    if (p < phases) (schedule.phases[p].backward ? back : forward)[schedule.phases[p].window] = p;
+    if (p == phases) break;
+    const Phase& phase = schedule.phases[p];
+    places[index_of[phase.section]].phases[phase.backward][phase.window] = p;
   }
-
-  std::vector<std::pair<int, int>> kept, received, gradients;
-  for (int w = 0; w < windows.count; ++w) {
-    const int end = backward ? back[w] : forward[w];
-    kept.emplace_back(forward[w], end);
-    received.emplace_back(stage > 0 ? given[0][w] : forward[w], end);
-    // The last stage's loss gives gradients in its forward.
-    gradients.emplace_back(stage + 1 < stages ? given[1][w] : forward[w], end);
+  for (size_t i = 0; i < own.size(); ++i) {
+    schedule.sections.push_back(
+        windows_at_once(places[i], own[i] == 0, own[i] + 1 == route.sections(), backward));
   }
-  schedule.kept = most_at_once(kept);
-  schedule.received = most_at_once(received);
-  schedule.gradients = backward ? most_at_once(gradients) : 1;
   return schedule;
 }
 
-double pipeline_step_s(std::span<const double> stage_s, double forward_share,
-                       const Windows& windows) {
-  std::vector<std::array<double, 2>> phase_s;
-  for (const double seconds : stage_s) {
-    const double window_s = seconds / windows.count;
-    phase_s.push_back({window_s * forward_share, window_s * (1 - forward_share)});
+double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
+                       double forward_share, const Windows& windows) {
+  const Timetable table(route, windows, true);
+  std::vector<Phase> all;
+  for (int r = 0; r < route.ranks; ++r) {
+    all.insert(all.end(), table.phases(r).begin(), table.phases(r).end());
   }
-  return Clock(windows, true, phase_s).last();
+  std::ranges::stable_sort(all, {}, &Phase::tick);
+  std::vector<double> now(static_cast<size_t>(route.ranks), 0);
+  const std::vector<double> unknown(static_cast<size_t>(windows.count), 0);
+  std::vector<std::array<std::vector<double>, 2>> ends(route.sections(), {unknown, unknown});
+  for (const Phase& phase : all) {
+    const int from = phase.section + (phase.backward ? 1 : -1);
+    const bool waits = from >= 0 && from < route.sections();
+    const double ready = waits ? ends[from][phase.backward][phase.window] : 0;
+    const int rank = route.rank_of(phase.section);
+    const double share = phase.backward ? 1 - forward_share : forward_share;
+    const double phase_s = section_s[phase.section] / windows.count * share;
+    now[rank] = std::max(now[rank], ready) + phase_s;
+    ends[phase.section][phase.backward][phase.window] = now[rank];
+  }
+  return *std::ranges::max_element(now);
 }
 
 }  // namespace strata::plan

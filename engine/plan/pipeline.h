@@ -7,60 +7,63 @@
 
 #include "engine/plan/plan.h"
 
-// When the stages of a pipeline pass which windows of micro-batches. All ranks derive this from the
-// same few numbers, so neighbours agree on every message between them.
+// When the ranks of a pipeline pass which windows of micro-batches through which sections of the
+// model. All ranks derive this from the same few numbers, so neighbours agree on every message
+// between them.
 namespace strata::plan {
 
-// A stage's pass through a window, forward or back. In a tick of a clock that all stages share, a
-// stage does one phase; it begins in a later tick than the phase that gives what it receives.
+// A pass of a window through a section, forward or back. In a tick of a clock that all ranks share,
+// a rank does one phase; it begins in a later tick than the phase that gives what it receives. At
+// its end a rank sends what the phase gave: outputs of the window's micro-batches to the next
+// section's rank, or their gradients to that of the section before.
 struct Phase {
   bool backward = false;
+  int section = 0;  // on the route
   int window = 0;
   int tick = 0;
 };
 
-// What a stage passes on at the end of a phase: outputs of the window's micro-batches to the next
-// stage, or their gradients to the one before.
-struct Message {
-  bool backward = false;
-  int sender = 0;  // a stage
-  int window = 0;
-  int tick = 0;  // of the sender's phase
-};
-
-struct StageSchedule {
-  std::vector<Phase> phases;
-  // By phase, and one entry more: what the stage receives before it sends anything of the phase, in
-  // ascending numbers. The phase needs all that it reads from before it.
-  std::vector<std::vector<Message>> receipts;
-  int ticks = 0;  // of all stages
-
-  // The most windows at a time of which the stage has: what it keeps for its backward; outputs of
-  // the stage before; gradients of its outputs. A window has place (window % count) of each.
+// The most windows at a time of which a section has: what it keeps for its backward; outputs of the
+// section before; gradients of its outputs. A window has place (window % count) of each.
+struct WindowsAtOnce {
   int kept = 1;
   int received = 1;
   int gradients = 1;
 };
 
-// With `backward` of a step, else of a program of forward passes.
-StageSchedule schedule_stage(int stage, int stages, const Windows& windows, bool backward);
+struct StageSchedule {
+  std::vector<Phase> phases;
+  // By phase, and one entry more: the phases of others whose results the rank receives before it
+  // sends anything of this phase, in ascending numbers. The phase needs all that it reads from
+  // before it.
+  std::vector<std::vector<Phase>> receipts;
+  int ticks = 0;                        // of all ranks
+  std::vector<WindowsAtOnce> sections;  // of the rank, ascending
+};
+
+// With `backward` of a step, else of a program of forward passes. Throws Error (kConfig) for more
+// windows than ticks have numbers.
+StageSchedule schedule_stage(const model::Route& route, int rank, const Windows& windows,
+                             bool backward);
 
 // Numbers of ops on lanes of is_comm_lane() ascend by tick. In a tick those of collectives among
-// ranks of one stage come first, then messages forward of even stages, of odd ones, then messages
-// back of even and of odd ones: a stage has at most one message of each of these four in a tick.
+// ranks of one stage come first, then messages forward, then those back. Messages of each direction
+// come in the order of three colors of their senders, of which neighbours on the ring of ranks have
+// different ones. So no two messages of a rank have one number.
 inline constexpr int kNumbersOfTick = 1 << 17;
-inline constexpr int kMessageNumbers = kNumbersOfTick / 8;
+inline constexpr int kMessageNumbers = kNumbersOfTick / 16;
 inline constexpr int32_t first_number_of(int tick) {
   return tick * kNumbersOfTick;
 }
-int32_t number_of(const Message& message, int micro_batch_in_window);
+int32_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window);
 
 // The number of the sum of all stages' norm partials, which follows all else.
 int32_t number_of_norm_sum(const StageSchedule& schedule);
 
-// The time from the begin of a step to its end on all stages, each of which alone takes stage_s for
-// its part: `forward_share` of that in forward phases, and as long in each window.
-double pipeline_step_s(std::span<const double> stage_s, double forward_share,
-                       const Windows& windows);
+// The time from the begin of a step to its end on all ranks, which take section_s for each section
+// when they wait for no other: `forward_share` of that in forward phases, and as long in each
+// window.
+double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
+                       double forward_share, const Windows& windows);
 
 }  // namespace strata::plan

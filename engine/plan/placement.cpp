@@ -9,11 +9,12 @@ namespace strata::plan {
 
 PlacementSearch::PlacementSearch(const PlanInput& input)
     : input_(input), ground_(ground_of(input)), shell_(empty_plan(input, ground_)) {
-  for (const model::Unit& unit : input.spec->units) {
-    const auto inner = static_cast<int64_t>(unit.segments.size()) - 1;
+  for (int u = 0; u < static_cast<int>(input.spec->units.size()); ++u) {
+    const std::vector<int>& unit = input.spec->units[u].segments;
+    const auto inner = static_cast<int64_t>(unit.size()) - 1;
     int64_t bytes = inner * boundary_tensor_bytes(input);
-    for (int s : unit.segments) bytes += ground_.footprints[s].interior_bytes;
-    keep_bytes_.push_back(bytes * kept_micro_batches(input, ground_));
+    for (int s : unit) bytes += ground_.footprints[s].interior_bytes;
+    keep_bytes_.push_back(bytes * kept_micro_batches(input, ground_, u));
   }
   for (int c = 0; c < static_cast<int>(shell_.layout.chunks.size()) && input.device.discrete; ++c) {
     largest_staging_ = std::max(largest_staging_, staging_bytes(shell_, c));
@@ -184,8 +185,9 @@ std::vector<PlacementSearch::Item> PlacementSearch::list_items(ResidencyKind kin
   // Top units come first, because their backward comes first.
   for (size_t u = input_.spec->units.size(); u-- > 0 && kind == ResidencyKind::kCheckpoints;) {
     if (!has_checkpoint(input_, static_cast<int>(u)) || input_.inference) continue;
-    list.push_back({&Placement::checkpoint_in_host, u,
-                    boundary_tensor_bytes(input_) * kept_micro_batches(input_, ground_)});
+    list.push_back(
+        {&Placement::checkpoint_in_host, u,
+         boundary_tensor_bytes(input_) * kept_micro_batches(input_, ground_, static_cast<int>(u))});
   }
   for (size_t u = 0; u < input_.spec->units.size() && kind == ResidencyKind::kKeep; ++u) {
     if (keep_bytes_[u] > 0) list.push_back({&Placement::keep, u, keep_bytes_[u]});

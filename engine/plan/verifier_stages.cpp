@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/model/stage.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/verifier_parts.h"
 
@@ -30,7 +31,7 @@ class StageCheck {
     OpKind kind;
     int32_t number;
     int micro_batch;
-    bool backward;
+    Phase sender;
   };
 
   bool has_passes() const {
@@ -42,23 +43,22 @@ class StageCheck {
   std::vector<Wanted> wanted() const {
     std::vector<Wanted> list;
     if (!has_passes()) return list;
-    const Mesh& mesh = facts_.plan.mesh;
+    const model::Route& route = facts_.spec.stage.route;
     const Windows& windows = facts_.plan.windows;
-    const StageSchedule schedule =
-        schedule_stage(mesh.stage(), mesh.pipeline, windows, program_.name == ProgramName::kStep);
+    const StageSchedule schedule = schedule_stage(route, facts_.plan.mesh.stage(), windows,
+                                                  program_.name == ProgramName::kStep);
     const int count =
         program_.name == ProgramName::kGenerate ? 1 : facts_.micro_batches_of(program_.name);
     const int size = std::max(1, count / windows.count);
-    const auto add = [&](OpKind kind, const Message& message) {
-      for (int i = 0; i < size && message.window * size + i < count; ++i) {
-        list.push_back({kind, number_of(message, i), message.window * size + i, message.backward});
+    const auto add = [&](OpKind kind, const Phase& sender) {
+      for (int i = 0; i < size && sender.window * size + i < count; ++i) {
+        list.push_back({kind, number_of(route, sender, i), sender.window * size + i, sender});
       }
     };
     for (size_t p = 0; p < schedule.phases.size(); ++p) {
-      for (const Message& message : schedule.receipts[p]) add(OpKind::kRecv, message);
+      for (const Phase& sender : schedule.receipts[p]) add(OpKind::kRecv, sender);
       const Phase& phase = schedule.phases[p];
-      if (phase.backward ? mesh.stage() == 0 : mesh.stage() + 1 == mesh.pipeline) continue;
-      add(OpKind::kSend, {phase.backward, mesh.stage(), phase.window, phase.tick});
+      if (phase.section != (phase.backward ? 0 : route.sections() - 1)) add(OpKind::kSend, phase);
     }
     return list;
   }
@@ -78,7 +78,7 @@ class StageCheck {
                                contract_of(op.kind).name, op.number, op.micro_batch,
                                contract_of(next->kind).name, next->number, next->micro_batch));
       }
-      check_value(op, index, next->backward);
+      check_value(op, index, next->sender);
       ++next;
     }
     if (next != list.end()) {
@@ -86,16 +86,20 @@ class StageCheck {
     }
   }
 
-  // A message forward has what the last block gave or is what the first one reads; a message back
-  // has the gradient of one of these.
-  void check_value(const Op& op, int64_t index, bool backward) {
-    const bool at_front = (op.kind == OpKind::kSend) == backward;
-    const int end = at_front ? 0 : facts_.segment_count() - 1;
-    const Value value = {.kind = backward ? ValueKind::kActivationGradient : ValueKind::kActivation,
-                         .segment = at_front ? end : facts_.segment(end).inputs.front(),
-                         .index = op.micro_batch};
+  // A message forward has what a section's last block gave, or is what its first one reads; a
+  // message back has the gradient of one of these.
+  void check_value(const Op& op, int64_t index, const Phase& sender) {
+    const bool sends = op.kind == OpKind::kSend;
+    const int number = sender.section + (sends ? 0 : sender.backward ? -1 : 1);
+    const model::Section section = model::section_of(facts_.spec, number);
+    const bool at_front = sends == sender.backward;
+    const int end = at_front ? section.first_segment : section.end_segment - 1;
+    const Value value = {
+        .kind = sender.backward ? ValueKind::kActivationGradient : ValueKind::kActivation,
+        .segment = at_front ? end : facts_.segment(end).inputs.front(),
+        .index = op.micro_batch};
     const auto accesses = program_.accesses_of(op);
-    const Mode mode = op.kind == OpKind::kSend ? Mode::kRead : Mode::kWrite;
+    const Mode mode = sends ? Mode::kRead : Mode::kWrite;
     const bool whole = accesses.size() == 1 && accesses[0].mode == mode &&
                        accesses[0].value == value && accesses[0].first == 0 &&
                        accesses[0].bytes == facts_.boundary_bytes;
@@ -133,6 +137,40 @@ class StageCheck {
   Reporter& reporter_;
 };
 
+// The sections of the rank by the route, one after the other, each with its ends.
+template <class Bad>
+bool check_sections(const Facts& facts, const Bad& bad) {
+  const model::Stage& stage = facts.spec.stage;
+  const model::Route& route = stage.route;
+  int unit = 0, segment = 0;  // behind the sections so far
+  auto next = stage.sections.begin();
+  for (int number = 0; number < route.sections(); ++number) {
+    if (route.rank_of(number) != stage.rank) continue;
+    if (next == stage.sections.end() || next->number != number || next->first_unit != unit ||
+        next->first_segment != segment || next->end_segment <= segment ||
+        next->end_segment > facts.segment_count()) {
+      return bad(fmt::format("section {} is not where it belongs", number));
+    }
+    for (int s = segment; s < next->end_segment; ++s) {
+      const model::SegmentKind kind = facts.segment(s).kind;
+      const bool receives = s == segment && number > 0;
+      const bool sends = s + 1 == next->end_segment && number + 1 < route.sections();
+      if ((kind == model::SegmentKind::kReceived) != receives ||
+          (kind == model::SegmentKind::kSent) != sends) {
+        return bad(fmt::format("segment {} is no end of a section, or a missing one", s));
+      }
+    }
+    unit = next->end_unit;
+    segment = next->end_segment;
+    ++next;
+  }
+  if (next == stage.sections.end() && segment == facts.segment_count() &&
+      unit == static_cast<int>(facts.spec.units.size())) {
+    return true;
+  }
+  return bad("the sections do not cover the stage");
+}
+
 }  // namespace
 
 bool check_stage_form(const Facts& facts, Reporter& reporter) {
@@ -148,20 +186,14 @@ bool check_stage_form(const Facts& facts, Reporter& reporter) {
     return bad(
         fmt::format("{} windows of {} micro-batches", plan.windows.count, plan.micro_batches));
   }
-  if (stage.ranks != plan.mesh.pipeline || (stage.ranks > 1 && stage.rank != plan.mesh.stage())) {
+  const model::Route& route = stage.route;
+  if (route.ranks != plan.mesh.pipeline || (route.ranks > 1 && stage.rank != plan.mesh.stage())) {
     return bad(fmt::format("stage {} of {}, and the model is stage {} of {}", plan.mesh.stage(),
-                           plan.mesh.pipeline, stage.rank, stage.ranks));
+                           plan.mesh.pipeline, stage.rank, route.ranks));
   }
-  for (int s = 0; s < facts.segment_count(); ++s) {
-    const model::SegmentKind kind = facts.segment(s).kind;
-    const bool receives = s == 0 && !stage.is_first();
-    const bool sends = s + 1 == facts.segment_count() && !stage.is_last();
-    if ((kind == model::SegmentKind::kReceived) != receives ||
-        (kind == model::SegmentKind::kSent) != sends) {
-      return bad(fmt::format("segment {} is no end of the stage, or a missing one", s));
-    }
-  }
-  return true;
+  if (route.ranks > 1) return check_sections(facts, bad);
+  const auto is_end = [](const model::Segment& segment) { return !is_computed(segment.kind); };
+  return std::ranges::none_of(facts.spec.segments, is_end) || bad("there is one stage");
 }
 
 void check_stages(const Facts& facts, const Program& program, Reporter& reporter) {

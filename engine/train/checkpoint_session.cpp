@@ -27,7 +27,7 @@ CheckpointSession::Opened CheckpointSession::open(const std::string& path,
 void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
   std::optional<checkpoint::CheckpointCommit> commit;
   if (leads()) {
-    const model::ModelSpec& spec = slice_.stage.ranks > 1 ? spec_ : slice_;
+    const model::ModelSpec& spec = slice_.stage.route.ranks > 1 ? spec_ : slice_;
     commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec, plan_.recipe));
   }
   const std::string partial = comm::broadcast_text(group_, commit ? commit->partial() : "");

@@ -167,6 +167,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("ranks", int64_t{run.input.mesh.world});
   root.set("tensor_ranks", int64_t{run.input.mesh.tensor});
   root.set("pipeline_ranks", int64_t{run.input.mesh.pipeline});
+  root.set("pipeline_chunks", int64_t{run.input.spec->stage.route.laps});
   root.set("pipeline_windows", int64_t{run.input.windows.count});
   root.set("ranks_on_machine", run.ranks_on_node);
   root.set("outside_bytes", run.outside_bytes);

@@ -7,6 +7,7 @@
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
+#include "engine/model/stage.h"
 #include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_purposes.h"
 #include "engine/train/plan_report.h"
@@ -202,14 +203,6 @@ std::string place_text(const RunPlan& run) {
   return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
 }
 
-// The units of a stage: "b4 to b7".
-std::string stage_text(const model::ModelSpec& spec) {
-  const auto& units = spec.units;
-  const std::string& first = units[spec.stage.is_first() ? 0 : 1].name;
-  const std::string& last = units[units.size() - (spec.stage.is_last() ? 1 : 2)].name;
-  return first == last ? first : first + " to " + last;
-}
-
 // What the stages have, of many the first two and the last, and how micro-batches pass them.
 std::string stages_text(const RunPlan& run) {
   constexpr int kShown = 4;
@@ -220,7 +213,7 @@ std::string stages_text(const RunPlan& run) {
     if (left_out && stage > 2) continue;
     if (stage > 0) text += ", ";
     text += left_out ? fmt::format("{} more", mesh.pipeline - 3)
-                     : stage_text(run.spec_of(stage * mesh.stage_ranks()));
+                     : model::units_text(run.spec_of(stage * mesh.stage_ranks()));
   }
   const plan::Windows& windows = run.input.windows;
   const int size = run.input.micro_batches / windows.count;

@@ -268,7 +268,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.keep_checkpoints = options.keep_checkpoints;
   run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
-  slice(run);
+  slice(options.pipeline_chunks, run);
   run.input.spec = &run.spec_of(0);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
@@ -328,7 +328,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   if (facts.machine.nvme_weights.size() == options.nvme.size()) {
     run.nvme_weights = facts.machine.nvme_weights;
   }
-  run.predicted_step_s = cost_of(best, run.input).predicted_s;
+  run.predicted_step_s = cost_of(best, run).predicted_s;
   run.slowest_stage_s = slowest.cost.predicted_s;
   for (const plan::PlannedRun& stage : best) run.candidates += stage.candidates;
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {

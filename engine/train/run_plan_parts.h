@@ -35,8 +35,8 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
 // often, and waits less for the others.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
-// Fills run.slices for the mesh of run.input.
-void slice(RunPlan& run);
+// Fills run.slices for the mesh of run.input, with so many chunks of each stage.
+void slice(int64_t chunks, RunPlan& run);
 
 // Makes run.input that of the first rank of a stage.
 void turn_to_stage(int stage, RunPlan& run);
@@ -47,7 +47,7 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
                                           const RunFacts& facts);
 
 // Of a step in which the stages wait for each other.
-plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::PlanInput& input);
+plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run);
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.

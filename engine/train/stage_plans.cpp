@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <numeric>
 
 #include "engine/base/error.h"
 #include "engine/model/stage.h"
@@ -21,7 +22,7 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   const auto count = static_cast<int>(options.accumulate);
   if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
   constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
-  int most = std::min(count, kEnough);
+  int most = std::min(count, std::max(1, kEnough / static_cast<int>(options.pipeline_chunks)));
   while (count % most != 0) --most;
   std::vector<plan::Windows> list = {{most, order}};
   const int stages = static_cast<int>(options.pipeline_ranks);
@@ -49,16 +50,17 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
   return {OptimizerMode::kInBackward, OptimizerMode::kDeferred};
 }
 
-void slice(RunPlan& run) {
+void slice(int64_t chunks, RunPlan& run) {
   const plan::PlanInput& input = run.input;
   const plan::Mesh& mesh = input.mesh;
   if (mesh.tensor * mesh.pipeline == 1) return;
-  const std::vector<int> borders =
-      model::stage_borders(*run.spec, mesh.pipeline, input.shape, input.recipe, input.device);
+  const model::Division division =
+      model::divide(*run.spec, model::route_of(*run.spec, mesh.pipeline, static_cast<int>(chunks)),
+                    input.shape, input.recipe, input.device);
   const auto tensor = model::tensor_slices(*run.spec, mesh.tensor, mesh.shards());
   for (int stage = 0; stage < mesh.pipeline; ++stage) {
     for (const model::ModelSpec& one : tensor) {
-      run.slices.push_back(model::stage_slice(one, stage, borders));
+      run.slices.push_back(model::stage_slice(one, stage, division));
       model::assign_offsets(run.slices.back(), mesh.shards());
     }
   }
@@ -83,19 +85,36 @@ std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options&
   return stages;
 }
 
+// Adds the part of a stage's time that each of its sections takes, by their operations.
+void add_seconds(const plan::PlannedRun& stage, const model::ModelSpec& spec,
+                 std::vector<double>& section_s) {
+  const std::vector<plan::Op>& ops = stage.plan.program(plan::ProgramName::kStep).ops;
+  std::vector<double> flops(spec.segments.size(), 0);
+  for (const plan::Op& op : ops) {
+    if (op.segment >= 0) flops[op.segment] += op.flops;
+  }
+  const double all = std::accumulate(flops.begin(), flops.end(), 0.0);
+  for (const model::Section& section : spec.stage.sections) {
+    const double part = std::accumulate(flops.begin() + section.first_segment,
+                                        flops.begin() + section.end_segment, 0.0);
+    section_s[section.number] = stage.cost.predicted_s * part / all;
+  }
+}
+
 }  // namespace
 
-plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const plan::PlanInput& input) {
+plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
   constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
+  if (stages.size() == 1) return stages.front().cost;
   plan::Cost cost;
-  std::vector<double> seconds;
+  const model::Route& route = run.spec_of(0).stage.route;
+  std::vector<double> section_s(static_cast<size_t>(route.sections()), 0);
   for (const plan::PlannedRun& stage : stages) {
-    seconds.push_back(stage.cost.predicted_s);
+    add_seconds(stage, run.spec_of(stage.plan.mesh.rank), section_s);
     cost.written_bytes += stage.cost.written_bytes;
   }
-  cost.predicted_s = stages.size() == 1
-                         ? seconds.front()
-                         : plan::pipeline_step_s(seconds, kForwardShare, input.windows);
+  cost.predicted_s =
+      plan::pipeline_step_s(route, section_s, kForwardShare, stages.front().plan.windows);
   return cost;
 }
 
@@ -111,7 +130,7 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
       try {
         std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts);
         const bool better =
-            best.empty() || plan::is_better(cost_of(stages, run.input), cost_of(best, of_best));
+            best.empty() || plan::is_better(cost_of(stages, run), cost_of(best, run));
         if (!better) continue;
         best = std::move(stages);
         of_best = run.input;

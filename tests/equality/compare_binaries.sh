@@ -17,7 +17,7 @@ set -euo pipefail
 # Where the old or the new binary wants other words: an expression of sed for its command lines. Each line begins with
 # the configuration's name, so that one of them can be changed alone:  new_words='/^threads-io/s/--io threads/--io pool/'
 # Stages of a pipeline have the bits of one rank.
-readonly old_words='s/--ranks 2 --pipeline-ranks 2( --pipeline-schedule [a-z0-9]+)?//'
+readonly old_words='s/--ranks 2 --pipeline-ranks 2( --pipeline-[a-z]+ [a-z0-9]+)*//'
 readonly new_words=''
 
 # name | model | how | options
@@ -130,6 +130,9 @@ prefetch-3                   | middle             | nvme        | --prefetch-dep
 stages-2                     | middle             | -           | --ranks 2 --pipeline-ranks 2 --accumulate 4
 stages-2-clip-nvme           | middle             | nvme        | --ranks 2 --pipeline-ranks 2 --accumulate 4 --clip 0.05
 stages-2-gpipe-resume        | middle             | nvme resume | --ranks 2 --pipeline-ranks 2 --pipeline-schedule gpipe --accumulate 4
+stages-2-tied-nvme           | middle_tied        | nvme        | --ranks 2 --pipeline-ranks 2 --accumulate 4
+stages-2-tied-in-backward    | middle_tied        | nvme        | --ranks 2 --pipeline-ranks 2 --accumulate 2 --clip 0 --optimizer-mode in-backward
+stages-2-chunks-2-resume     | middle             | nvme resume | --ranks 2 --pipeline-ranks 2 --pipeline-chunks 2 --accumulate 4
 stages-2-device              | middle             | device      | --ranks 2 --pipeline-ranks 2 --accumulate 2
 
 ranks-2-zero-0               | middle             | -           | --ranks 2 --zero-stage 0

@@ -17,8 +17,9 @@ class Pipeline : public ::testing::Test {
     options_.backend = &kernels::ref_backend();
   }
 
-  static model::ModelSpec untied_spec(test::Draw& draw, int stages, int tensor) {
-    return test::random_spec_of(draw, test::stageable_architecture(draw, stages, tensor), 1, true);
+  static model::ModelSpec random_whole(test::Draw& draw, int sections, int tensor) {
+    return test::random_spec_of(draw, test::stageable_architecture(draw, sections, tensor), 1,
+                                true);
   }
 
   plan::PlanInput input_of(test::Draw& draw, const model::ModelSpec& whole, int stages) {
@@ -29,6 +30,11 @@ class Pipeline : public ::testing::Test {
     options_.overlaps = draw.coin();
     options_.resume_after = draw.coin() ? 2 : 0;
     return input;
+  }
+
+  // Half of the runs have one section a rank.
+  static int laps_of(uint64_t seed) {
+    return seed % 2 == 1 ? 1 : 2 + static_cast<int>(seed / 2 % 2);
   }
 
   // A placement for each rank.
@@ -45,8 +51,8 @@ class Pipeline : public ::testing::Test {
     return placements;
   }
 
-  test::RunResult run(test::Draw& draw, const plan::PlanInput& input) {
-    test::MeshState state(input);
+  test::RunResult run(test::Draw& draw, const plan::PlanInput& input, int laps) {
+    test::MeshState state(input, laps);
     return small_run_on_ranks(input, placements_of(draw, input, state), options_, state);
   }
 
@@ -59,9 +65,10 @@ TEST_F(Pipeline, StagesHaveTheBitsOfOneRank) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(12000 + seed);
     const int stages = static_cast<int>(draw.between(2, 4));
-    const model::ModelSpec whole = untied_spec(draw, stages, 1);
+    const int laps = laps_of(seed);
+    const model::ModelSpec whole = random_whole(draw, stages * laps, 1);
     const plan::PlanInput input = input_of(draw, whole, stages);
-    const test::RunResult result = run(draw, input);
+    const test::RunResult result = run(draw, input, laps);
     plan::PlanInput alone = input;
     alone.mesh = {};
     alone.windows = {};
@@ -77,7 +84,8 @@ TEST_F(Pipeline, StagesOfMeshesHaveTheBitsOfThatMesh) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(13000 + seed);
     const int tensor = draw.coin() ? 1 : 2;
-    const model::ModelSpec whole = untied_spec(draw, 2, tensor);
+    const int laps = laps_of(seed);
+    const model::ModelSpec whole = random_whole(draw, 2 * laps, tensor);
     plan::PlanInput input = input_of(draw, whole, 2);
     input.device.discrete = false;
     input.mesh.tensor = tensor;
@@ -88,7 +96,7 @@ TEST_F(Pipeline, StagesOfMeshesHaveTheBitsOfThatMesh) {
     input.mesh.world *= 2;
     flat.mesh.pipeline = 1;
     flat.windows = {};
-    EXPECT_EQ(run(draw, input), run(draw, flat));
+    EXPECT_EQ(run(draw, input, laps), run(draw, flat, 1));
   }
 }
 
@@ -96,18 +104,17 @@ TEST_F(Pipeline, WhatCannotBeDividedIsRefused) {
   test::Draw draw(7);
   model::Architecture architecture = test::random_architecture(draw);
   architecture.layers = 3;
-  const auto message = [&](bool tied, int stages) {
-    architecture.tied = tied;
+  const auto message = [&](int stages, int laps) {
     try {
-      model::require_stages(model::build_spec(architecture), stages);
+      model::route_of(model::build_spec(architecture), stages, laps);
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  EXPECT_EQ(message(false, 3), "");
-  EXPECT_NE(message(false, 4).find("the model has 3 blocks"), std::string::npos);
-  EXPECT_NE(message(true, 2).find("reads its embedding"), std::string::npos);
+  EXPECT_EQ(message(3, 1), "");
+  EXPECT_NE(message(4, 1).find("pipeline-ranks: 4: the model has 3 blocks"), std::string::npos);
+  EXPECT_NE(message(2, 2).find("pipeline-chunks: 2: the model has 3 blocks"), std::string::npos);
 }
 
 }  // namespace

@@ -110,22 +110,24 @@ TEST(Planner, PlansOfPipelinesAreAcceptedAndAgree) {
   for (uint64_t seed = 1; seed <= test::seeds(80); ++seed) {
     test::Draw draw(11000 + seed);
     const int stages = static_cast<int>(draw.between(2, 4));
+    const int laps = static_cast<int>(seed % 3) + 1;
     const int tensor = draw.coin() ? 1 : 2;
     const int shards = static_cast<int>(draw.between(1, 2));
     const int copies = static_cast<int>(draw.between(1, 2));
     const model::ModelSpec whole = model::tensor_slice(
-        test::random_spec_of(draw, test::stageable_architecture(draw, stages, tensor), 1, true),
+        test::random_spec_of(draw, test::stageable_architecture(draw, stages * laps, tensor), 1,
+                             true),
         {0, tensor});
     PlanInput input = test::random_input(draw, whole, stages * tensor * shards * copies);
     test::pass_in_windows(draw, input);
     input.mesh.pipeline = stages;
     input.mesh.tensor = tensor;
     input.mesh.replicate = copies;
-    const std::vector<int> borders =
-        model::stage_borders(whole, stages, input.shape, input.recipe, input.device);
+    const model::Division division = model::divide(whole, model::route_of(whole, stages, laps),
+                                                   input.shape, input.recipe, input.device);
     std::vector<model::ModelSpec> specs;
     for (int stage = 0; stage < stages; ++stage) {
-      specs.push_back(model::stage_slice(whole, stage, borders));
+      specs.push_back(model::stage_slice(whole, stage, division));
       model::assign_offsets(specs.back(), shards);
     }
     std::vector<Plan> plans;

@@ -2,8 +2,6 @@
 // Seeded bugs in plans of stages of a pipeline, and the kind of violation that each must be.
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "engine/plan/builder.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/verifier.h"
@@ -12,25 +10,38 @@
 namespace strata::plan {
 namespace {
 
-// The middle one of three stages, whose state two ranks share.
-class StageBugs : public ::testing::Test {
+// A stage of three, whose state two ranks share.
+class BugsOfStage : public ::testing::Test {
  protected:
-  StageBugs() : draw_(5), spec_(test::random_stage(draw_, 3, 1, 2)) {
+  BugsOfStage(int stage, int laps, bool tied) : draw_(5), spec_(stage_of(stage, laps, tied)) {
     PlanInput input = test::random_input(draw_, spec_, 6);
     input.micro_batches = 8;
     input.windows = {4, PipelineOrder::kOneForwardOneBackward};
     input.mode = OptimizerMode::kDeferred;
+    input.device.discrete = false;
     input.mesh.pipeline = 3;
-    input.mesh.rank = 2;
+    input.mesh.rank = 2 * stage;
     input.mesh.zero_stage = 3;
     plan_ = build_plan(input, test::all_in_memory(input));
+  }
+
+  model::ModelSpec stage_of(int stage, int laps, bool tied) {
+    model::Architecture architecture = test::stageable_architecture(draw_, 3 * laps, 1);
+    architecture.tied = tied;
+    const model::ModelSpec whole = test::random_spec_of(draw_, architecture, 1, false);
+    return test::stage_of(whole, 3, laps, stage, 2);
   }
 
   Program& step() { return plan_.programs[static_cast<size_t>(ProgramName::kStep)]; }
 
   Op& op(OpKind kind, int which = 0) {
+    return op_that(which, [&](const Op& one) { return one.kind == kind; });
+  }
+
+  template <class Is>
+  Op& op_that(int which, const Is& is) {
     for (Op& one : step().ops) {
-      if (one.kind == kind && which-- == 0) return one;
+      if (is(one) && which-- == 0) return one;
     }
     ADD_FAILURE() << "no such op";
     return step().ops.front();
@@ -51,8 +62,13 @@ class StageBugs : public ::testing::Test {
   }
 
   test::Draw draw_;
-  const model::ModelSpec spec_;
+  model::ModelSpec spec_;
   Plan plan_;
+};
+
+class StageBugs : public BugsOfStage {
+ protected:
+  StageBugs() : BugsOfStage(1, 1, false) {}
 };
 
 TEST_F(StageBugs, ThePlanWithoutThemIsAccepted) {
@@ -127,33 +143,63 @@ TEST_F(StageBugs, ANormSumWithoutASegmentIsDecide) {
   expect("decide");
 }
 
-TEST(Pipeline, TheSlowestStageGivesTheTimeOfAStep) {
-  const double even[] = {4, 4, 4};
-  const Windows windows = {4, PipelineOrder::kOneForwardOneBackward};
-  EXPECT_DOUBLE_EQ(pipeline_step_s(even, 0.5, windows), 4.0 / 4 * (4 + 3 - 1));
-  const double one_slow[] = {1, 8, 1};
-  EXPECT_GT(pipeline_step_s(one_slow, 0.5, windows), 8.0);
-  EXPECT_LT(pipeline_step_s(one_slow, 0.5, windows), 8.0 + 2 * 1.0);
+// The last stage, with the embedding and two other sections.
+class TiedStageBugs : public BugsOfStage {
+ protected:
+  TiedStageBugs() : BugsOfStage(2, 2, true) {}
+
+  Op& back_through_embedding(int which) {
+    return op_that(
+        which, [&](const Op& one) { return one.kind == OpKind::kBackward && one.segment == 0; });
+  }
+};
+
+TEST_F(TiedStageBugs, ThePlanWithoutThemIsAccepted) {
+  ASSERT_EQ(spec_.stage.sections.size(), 3u);
+  const VerifyReport report = verify(plan_, spec_);
+  EXPECT_TRUE(report.ok()) << report.violations.front().text;
 }
 
-TEST(Pipeline, ManyWindowsHaveASchedule) {
-  for (const PipelineOrder order :
-       {PipelineOrder::kAllForward, PipelineOrder::kOneForwardOneBackward}) {
-    const StageSchedule schedule = schedule_stage(2, 8, {2048, order}, true);
-    EXPECT_EQ(schedule.phases.size(), 2 * 2048u);
-    EXPECT_GT(number_of_norm_sum(schedule), number_of({true, 2, 2047, schedule.ticks - 1}, 0));
+TEST_F(TiedStageBugs, AnEmbeddingThatAddsItsGradientBeforeTheHeadIsContributions) {
+  const Op& first = back_through_embedding(0);
+  for (uint32_t a = first.access_begin; a < first.access_end; ++a) {
+    Value& value = step().accesses[a].value;
+    if (value.kind == ValueKind::kGradient) value.index -= 7;
   }
+  expect("contributions");
 }
 
-// 1F1B keeps as many windows as there are stages from a stage on; GPipe keeps all.
-TEST(Pipeline, OrdersKeepSoManyWindows) {
-  for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_EQ(schedule_stage(stage, 4, {8, PipelineOrder::kOneForwardOneBackward}, true).kept,
-              4 - stage);
-    EXPECT_EQ(schedule_stage(stage, 4, {8, PipelineOrder::kAllForward}, true).kept, 8);
-    EXPECT_EQ(schedule_stage(stage, 4, {2, PipelineOrder::kOneForwardOneBackward}, true).kept,
-              std::min(2, 4 - stage));
-  }
+TEST_F(TiedStageBugs, AGradientThatWaitsInThePlaceOfAnotherIsStale) {
+  const auto is_for_embedding = [&](const Op& one) {
+    return one.kind == OpKind::kRecv && access(one).value.segment == 0;
+  };
+  access(op_that(1, is_for_embedding)).offset = access(op_that(0, is_for_embedding)).offset;
+  expect("stale");
+}
+
+TEST_F(TiedStageBugs, AnOutputOfAnotherSectionIsMessages) {
+  access(op(OpKind::kSend, 0)).value.segment = spec_.stage.sections[1].end_segment - 2;
+  expect("messages");
+}
+
+TEST_F(TiedStageBugs, AScheduleOfFewerLapsIsLayout) {
+  spec_.stage.route.laps = 1;
+  expect("layout");
+}
+
+TEST_F(TiedStageBugs, AnEmbeddingOnTheFirstRankIsLayout) {
+  spec_.stage.route.embeds_on_last = false;
+  expect("layout");
+}
+
+TEST_F(TiedStageBugs, ASectionThatLeavesOutASegmentIsLayout) {
+  ++spec_.stage.sections[1].first_segment;
+  expect("layout");
+}
+
+TEST_F(TiedStageBugs, ASectionWithoutAnEndIsLayout) {
+  --spec_.stage.sections.back().end_segment;
+  expect("layout");
 }
 
 }  // namespace

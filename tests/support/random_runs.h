@@ -152,24 +152,28 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   return input;
 }
 
-// The placement with which all others are compared.
-// An architecture that `stages` stages can divide, and tensor ranks too.
-inline model::Architecture stageable_architecture(Draw& draw, int stages, int tensor) {
+// An architecture that so many sections can divide, and tensor ranks too. Its head may be tied.
+inline model::Architecture stageable_architecture(Draw& draw, int sections, int tensor) {
   model::Architecture architecture = sliceable_architecture(draw, tensor);
-  architecture.layers = draw.between(stages, stages + 2);
+  architecture.layers = draw.between(sections, sections + 2);
   architecture.windowed.clear();
-  architecture.tied = false;
   return architecture;
 }
 
 // What a stage has of a model.
-inline model::ModelSpec random_stage(Draw& draw, int stages, int stage, int shards) {
-  const model::ModelSpec whole =
-      random_spec_of(draw, stageable_architecture(draw, stages, 1), 1, true);
+inline model::ModelSpec stage_of(const model::ModelSpec& whole, int stages, int laps, int stage,
+                                 int shards) {
   model::ModelSpec spec = model::stage_slice(
-      whole, stage, model::stage_borders(whole, stages, {1, 8}, Recipe::kFp32, {}));
+      whole, stage,
+      model::divide(whole, model::route_of(whole, stages, laps), {1, 8}, Recipe::kFp32, {}));
   model::assign_offsets(spec, shards);
   return spec;
+}
+
+inline model::ModelSpec random_stage(Draw& draw, int stages, int laps, int stage, int shards) {
+  const model::ModelSpec whole =
+      random_spec_of(draw, stageable_architecture(draw, stages * laps, 1), 1, true);
+  return stage_of(whole, stages, laps, stage, shards);
 }
 
 // Micro-batches of a pipeline, in windows.
@@ -180,6 +184,7 @@ inline void pass_in_windows(Draw& draw, plan::PlanInput& input) {
   input.micro_batches = input.windows.count * static_cast<int>(draw.between(1, 2));
 }
 
+// The placement with which all others are compared.
 inline plan::Placement all_in_memory(const plan::PlanInput& input) {
   plan::Placement placement = plan::smallest_placement(input);
   std::fill(placement.hi_in_host.begin(), placement.hi_in_host.end(), 1);

@@ -104,9 +104,13 @@ class StateStore : public exec::StateSink, public exec::StateSource {
     }
   }
 
-  // Goes on from the hash of the segments before these.
-  uint64_t hash(uint64_t hash = 0) const {
-    for (size_t s = 0; s < spec_.segments.size(); ++s) {
+  uint64_t hash() const {
+    return hash(0, model::Section{.end_segment = static_cast<int>(spec_.segments.size())});
+  }
+
+  // Goes on from the hash of the sections before this one.
+  uint64_t hash(uint64_t hash, const model::Section& section) const {
+    for (int s = section.first_segment; s < section.end_segment; ++s) {
       for (const model::Parameter& parameter : spec_.segments[s].parameters) {
         if (parameter.frozen) continue;
         for (const auto* plane : {&master_, &exp_avg_, &exp_avg_sq_}) {

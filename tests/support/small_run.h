@@ -300,14 +300,15 @@ struct MeshState {
     return mesh.stage() * mesh.tensor + mesh.tensor_rank();
   }
 
-  explicit MeshState(const plan::PlanInput& input) {
+  explicit MeshState(const plan::PlanInput& input, int laps = 1) {
     const plan::Mesh& mesh = input.mesh;
-    const std::vector<int> borders =
-        model::stage_borders(*input.spec, mesh.pipeline, input.shape, input.recipe, input.device);
+    const model::Division division =
+        model::divide(*input.spec, model::route_of(*input.spec, mesh.pipeline, laps), input.shape,
+                      input.recipe, input.device);
     for (int i = 0; i < mesh.pipeline * mesh.tensor; ++i) {
       const model::ModelSpec slice =
           model::tensor_slice(*input.spec, {i % mesh.tensor, mesh.tensor});
-      slices.push_back(model::stage_slice(slice, i / mesh.tensor, borders));
+      slices.push_back(model::stage_slice(slice, i / mesh.tensor, division));
       model::assign_offsets(slices.back(), mesh.shards());
       sources.emplace_back(slices.back(), *input.spec, kSeed);
     }
@@ -350,8 +351,11 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   for (std::thread& rank : ranks) rank.join();
   rethrow_cause(failures);
   results[0].hash = 0;
-  for (int stage = 0; stage < mesh.pipeline; ++stage) {
-    results[0].hash = state.stores[stage * mesh.tensor].hash(results[0].hash);
+  const model::Route& route = state.slices.front().stage.route;
+  for (int number = 0; number < route.sections(); ++number) {
+    const size_t slice = static_cast<size_t>(route.rank_of(number) * mesh.tensor);
+    const model::Section section = model::section_of(state.slices[slice], number);
+    results[0].hash = state.stores[slice].hash(results[0].hash, section);
   }
   return results[0];
 }

@@ -15,13 +15,14 @@ struct Mesh {
   int64_t data_ranks = 1;
   int64_t tensor = 1;
   int64_t pipeline = 1;
+  int64_t chunks = 1;
   int64_t windows = 0;
   config::PipelineSchedule schedule = config::PipelineSchedule::k1f1b;
 };
 
 void PrintTo(const Mesh& mesh, std::ostream* out) {
   *out << mesh.data_ranks << " data ranks, " << mesh.tensor << " tensor, " << mesh.pipeline
-       << " stages, " << mesh.windows << " windows";
+       << " stages, " << mesh.chunks << " chunks, " << mesh.windows << " windows";
 }
 
 constexpr Mesh kStaged[] = {
@@ -54,6 +55,7 @@ class PipelineRanks : public Training {
     options_.ranks = mesh.data_ranks * mesh.tensor * mesh.pipeline;
     options_.tensor_ranks = mesh.tensor;
     options_.pipeline_ranks = mesh.pipeline;
+    options_.pipeline_chunks = mesh.chunks;
     options_.pipeline_windows = mesh.windows;
     options_.pipeline_schedule = mesh.schedule;
     options_.steps = 4;
@@ -70,7 +72,7 @@ class PipelineRanks : public Training {
   }
 
   static Mesh flat(Mesh mesh) {
-    mesh.pipeline = 1;
+    mesh.pipeline = mesh.chunks = 1;
     mesh.windows = 0;
     return mesh;
   }
@@ -82,14 +84,23 @@ class PipelineRanks : public Training {
   }
 };
 
-TEST_F(PipelineRanks, HaveTheBitsOfOneStage) {
+// The head of the second reads its embedding.
+class PipelineRanksOfModel : public PipelineRanks, public testing::WithParamInterface<const char*> {
+ protected:
+  PipelineRanksOfModel() : PipelineRanks(GetParam()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(, PipelineRanksOfModel,
+                         testing::Values("qwen3_windows", "mha_tied_llama3"));
+
+TEST_P(PipelineRanksOfModel, HaveTheBitsOfOneStage) {
   for (const Mesh& mesh : kStaged) {
     SCOPED_TRACE(testing::PrintToString(mesh));
     EXPECT_EQ(run_on(mesh), run_on(flat(mesh)));
   }
 }
 
-TEST_F(PipelineRanks, GoOnFromOneStageAndTheOtherWayRound) {
+TEST_P(PipelineRanksOfModel, GoOnFromOneStageAndTheOtherWayRound) {
   for (const Mesh& mesh : kStaged) {
     SCOPED_TRACE(testing::PrintToString(mesh));
     const Result whole = run_on(flat(mesh));
@@ -100,6 +111,30 @@ TEST_F(PipelineRanks, GoOnFromOneStageAndTheOtherWayRound) {
     EXPECT_EQ(run_on(flat(mesh), from_stages).hash, whole.hash);
     std::filesystem::remove_all(from_flat);
     std::filesystem::remove_all(from_stages);
+  }
+}
+
+// Of a model of 4 blocks, whose head reads its embedding.
+class ChunksOfPipelineRanks : public PipelineRanks {
+ protected:
+  ChunksOfPipelineRanks() : PipelineRanks("gemma3_pattern") {}
+};
+
+TEST_F(ChunksOfPipelineRanks, HaveTheBitsOfOneStageAndGoOnFromIt) {
+  constexpr Mesh kChunked[] = {
+      {.pipeline = 2, .chunks = 2},
+      {.pipeline = 2, .chunks = 2, .windows = 2, .schedule = config::PipelineSchedule::kGpipe},
+      {.data_ranks = 2, .pipeline = 2, .chunks = 2, .windows = 4}};
+  for (const Mesh& mesh : kChunked) {
+    SCOPED_TRACE(testing::PrintToString(mesh));
+    const Result whole = run_on(flat(mesh));
+    const std::string from_flat = kept_checkpoint(2, "from-flat");
+    EXPECT_EQ(run_on(mesh), whole);
+    const std::string from_chunks = kept_checkpoint(2, "from-chunks");
+    EXPECT_EQ(run_on(mesh, from_flat).hash, whole.hash);
+    EXPECT_EQ(run_on({.data_ranks = mesh.data_ranks, .pipeline = 4}, from_chunks).hash, whole.hash);
+    std::filesystem::remove_all(from_flat);
+    std::filesystem::remove_all(from_chunks);
   }
 }
 
@@ -115,7 +150,8 @@ TEST_P(PipelineRanksOfFamily, HaveTheBitsOfOneStage) {
 
 INSTANTIATE_TEST_SUITE_P(, PipelineRanksOfFamily,
                          testing::Values("gemma2_untied", "gqa_untied", "phi3", "olmo2",
-                                         "mistral_bf16", "fp8", "gemma3_vision"));
+                                         "mistral_bf16", "fp8", "gemma3_vision", "gpt2", "gemma2",
+                                         "qwen2_windows"));
 
 }  // namespace
 }  // namespace strata::train

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules of pipelines: their order, their time, and what ranks keep.
+#include "engine/plan/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace strata::plan {
+namespace {
+
+// The ticks of all phases of a route, by direction, section and window.
+using Ticks = std::map<std::tuple<bool, int, int>, int>;
+
+void expect_schedule(const model::Route& route, const Windows& windows) {
+  Ticks ticks;
+  for (int rank = 0; rank < route.ranks; ++rank) {
+    int last = -1;
+    for (const Phase& phase : schedule_stage(route, rank, windows, true).phases) {
+      EXPECT_EQ(route.rank_of(phase.section), rank);
+      EXPECT_GT(phase.tick, last);
+      last = phase.tick;
+      EXPECT_TRUE(ticks.insert({{phase.backward, phase.section, phase.window}, last}).second);
+    }
+  }
+  EXPECT_EQ(ticks.size(), static_cast<size_t>(2 * route.sections() * windows.count));
+  for (const auto& [phase, tick] : ticks) {
+    const auto [backward, section, window] = phase;
+    const int from = section + (backward ? 1 : -1);
+    if (from == -1) continue;
+    const bool turns = from == route.sections();
+    EXPECT_LT((ticks[{backward && !turns, turns ? section : from, window}]), tick);
+  }
+  for (int rank = 0; rank < route.ranks; ++rank) {
+    std::set<int32_t> numbers;
+    const StageSchedule schedule = schedule_stage(route, rank, windows, true);
+    const auto add = [&](const Phase& sender) {
+      EXPECT_TRUE(numbers.insert(number_of(route, sender, 0)).second);
+    };
+    for (const std::vector<Phase>& receipts : schedule.receipts) {
+      for (const Phase& sender : receipts) add(sender);
+    }
+    for (const Phase& phase : schedule.phases) {
+      if (phase.section != (phase.backward ? 0 : route.sections() - 1)) add(phase);
+    }
+  }
+}
+
+TEST(Pipeline, TheSlowestStageGivesTheTimeOfAStep) {
+  const double even[] = {4, 4, 4};
+  const Windows windows = {4, PipelineOrder::kOneForwardOneBackward};
+  EXPECT_DOUBLE_EQ(pipeline_step_s({.ranks = 3}, even, 0.5, windows), 4.0 / 4 * (4 + 3 - 1));
+  const double one_slow[] = {1, 8, 1};
+  EXPECT_GT(pipeline_step_s({.ranks = 3}, one_slow, 0.5, windows), 8.0);
+  EXPECT_LT(pipeline_step_s({.ranks = 3}, one_slow, 0.5, windows), 8.0 + 2 * 1.0);
+}
+
+TEST(Pipeline, ManyWindowsHaveASchedule) {
+  for (const PipelineOrder order :
+       {PipelineOrder::kAllForward, PipelineOrder::kOneForwardOneBackward}) {
+    for (const bool tied : {false, true}) {
+      const model::Route route = {.ranks = 8, .embeds_on_last = tied};
+      const StageSchedule schedule = schedule_stage(route, 7, {2048, order}, true);
+      EXPECT_EQ(schedule.phases.size(), (tied ? 4 : 2) * 2048u);
+      EXPECT_GT(number_of_norm_sum(schedule),
+                number_of(route, {true, 7, 2047, schedule.ticks - 1}, 0));
+    }
+  }
+}
+
+// With windows that the ranks divide, ranks wait only for the first window and the last.
+TEST(Pipeline, ChunksDivideTheWaitOfStages) {
+  for (const int ranks : {2, 4, 8}) {
+    for (const int laps : {1, 2, 4}) {
+      const int windows = 2 * ranks;
+      const StageSchedule schedule =
+          schedule_stage({.ranks = ranks, .laps = laps}, 0, {windows}, true);
+      EXPECT_EQ(schedule.ticks - 1, 2 * laps * windows + 2 * (ranks - 1)) << ranks << " " << laps;
+      const std::vector<double> even(static_cast<size_t>(ranks * laps), 8.0 / laps);
+      const double wait_s =
+          pipeline_step_s({.ranks = ranks, .laps = laps}, even, 0.5, {windows}) - 8;
+      EXPECT_NEAR(wait_s, 8.0 * (ranks - 1) / windows / laps, 1e-9) << ranks << " " << laps;
+    }
+  }
+}
+
+// No phase reads what a later tick gives, each rank has all its phases, and no two messages of a
+// rank have one number.
+TEST(Pipeline, EveryRouteHasASchedule) {
+  for (int ranks = 2; ranks <= 5; ++ranks) {
+    for (int laps = 1; laps <= 3; ++laps) {
+      for (int windows = 1; windows <= 11; ++windows) {
+        for (const bool tied : {false, true}) {
+          for (const PipelineOrder order :
+               {PipelineOrder::kAllForward, PipelineOrder::kOneForwardOneBackward}) {
+            expect_schedule({ranks, laps, tied}, {windows, order});
+          }
+        }
+      }
+    }
+  }
+}
+
+// 1F1B keeps as many windows as there are stages from a stage on; GPipe keeps all.
+TEST(Pipeline, OrdersKeepSoManyWindows) {
+  for (int stage = 0; stage < 4; ++stage) {
+    const auto kept = [&](const Windows& windows) {
+      return schedule_stage({.ranks = 4}, stage, windows, true).sections.front().kept;
+    };
+    EXPECT_EQ(kept({8, PipelineOrder::kOneForwardOneBackward}), 4 - stage);
+    EXPECT_EQ(kept({8, PipelineOrder::kAllForward}), 8);
+    EXPECT_EQ(kept({2, PipelineOrder::kOneForwardOneBackward}), std::min(2, 4 - stage));
+  }
+}
+
+}  // namespace
+}  // namespace strata::plan
