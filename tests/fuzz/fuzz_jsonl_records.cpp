@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a file of JSON lines: each record is refused with our Error, or has segments of which
-// none is empty and no two neighbours are of one kind. At its end a run says how many records it
-// had.
+// Any bytes as a file of JSON lines: each record is refused with our Error, or has segments of
+// which none is empty and no two neighbours are of one kind. A run ends with the number of records.
 #include <sys/mman.h>
 #include <unistd.h>
 
