@@ -28,8 +28,8 @@ class TokenSink {
   virtual void end_record() = 0;
 };
 
-// Makes tokens of records and texts. A pure function of what it is given. Memory: a word cache of
-// at most 8 MiB, if it has its own, and templates of chats. Threads: one, several of these may
+// Makes tokens of records and texts. A pure function of what it is given. Memory: caches of at
+// most 8.5 MiB, if it has its own, and templates of chats. Threads: one, several of these may
 // share a tokenizer. Failure: Error that names the file and line.
 class RecordTokenizer {
  public:

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <queue>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/text/text_unicode.h"
@@ -19,12 +21,34 @@ constexpr size_t kShortSymbols = 24;  // below it a scan beats a heap
 constexpr uint32_t kTableCharacters = 0x10000;
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
-uint64_t slot_of(uint64_t pair) {
+int32_t left_of(uint64_t pair) {
+  return static_cast<int32_t>(pair >> 32);
+}
+
+int32_t right_of(uint64_t pair) {
+  return static_cast<int32_t>(pair & 0xFFFFFFFFu);
+}
+
+uint64_t hash_of(uint64_t pair) {
   pair *= 0x9E3779B97F4A7C15u;
   return pair ^ (pair >> 29);
 }
 
 }  // namespace
+
+inline const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
+  const uint64_t pair = pair_of(left, right);
+  const uint64_t hash = hash_of(pair);
+  const uint64_t bit = hash & (merge_filter_.size() * 64 - 1);
+  if ((merge_filter_[bit / 64] >> bit % 64 & 1) == 0) return nullptr;
+  const uint64_t mask = merges_.size() - 1;
+  uint64_t slot = hash & mask;
+  while (merges_[slot].pair != kNoPair) {
+    if (merges_[slot].pair == pair) return &merges_[slot];
+    slot = (slot + 1) & mask;
+  }
+  return nullptr;
+}
 
 BpeModel::BpeModel(ModelDefinition definition)
     : TokenModel(definition), byte_tokens_(vocabulary()), byte_fallback_(definition.byte_fallback) {
@@ -34,15 +58,15 @@ BpeModel::BpeModel(ModelDefinition definition)
   if (!definition.unknown_token.empty()) {
     unknown_id_ = vocabulary().unknown_id(definition.unknown_token);
   }
-  for (int c = 0; c < 128; ++c) {
-    ascii_ids_.push_back(vocabulary().id_of(std::string(1, static_cast<char>(c))));
-  }
   add_merges(rules);
-  add_neighbours();
+  add_characters();
+  add_cuts();
 }
 
 void BpeModel::add_merges(BpeRules& rules) {
+  constexpr size_t kFilterBits = 8;  // for each place of a merge
   merges_.assign(std::bit_ceil(rules.merges.size() * 2 + 1), Merge{kNoPair, 0, 0});
+  merge_filter_.assign((merges_.size() * kFilterBits + 63) / 64, 0);
   const uint64_t mask = merges_.size() - 1;
   for (size_t index = 0; !rules.merges.empty(); rules.merges.pop_front()) {
     const auto& [left, right] = rules.merges.front();
@@ -57,107 +81,116 @@ void BpeModel::add_merges(BpeRules& rules) {
                                                                       : left + right));
     }
     const uint64_t pair = pair_of(left_id, right_id);
-    uint64_t slot = slot_of(pair) & mask;
+    uint64_t slot = hash_of(pair) & mask;
     while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair) slot = (slot + 1) & mask;
     const int32_t rank = rules.ranks.empty() ? static_cast<int32_t>(index) : rules.ranks[index];
+    const uint64_t bit = hash_of(pair) & (merge_filter_.size() * 64 - 1);
+    merge_filter_[bit / 64] |= uint64_t{1} << bit % 64;
     merges_[slot] = {pair, rank, joined_id};  // of a merge listed twice, the later rank counts
     ++index;
   }
 }
 
-void BpeModel::add_neighbours() {
-  std::vector<uint64_t> pairs;
-  const auto sort_pairs = [&] {
-    std::sort(pairs.begin(), pairs.end());
-    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-  };
-  for (const Merge& merge : merges_) {
-    if (merge.pair == kNoPair) continue;
-    const std::string& token = *vocabulary().token_of(merge.id);
-    for (size_t at = 0; at < token.size();) {
-      const size_t next = at + utf8_length(token[at]);
-      if (next < token.size()) {
-        pairs.push_back(uint64_t{code_point_at(token, at)} << 32 | code_point_at(token, next));
-      }
-      at = next;
-    }
-    if (pairs.size() > (size_t{1} << 20)) sort_pairs();
-  }
-  sort_pairs();
-  ascii_neighbours_.assign(128 * 128, 0);
-  neighbours_.assign(std::bit_ceil(pairs.size() * 2 + 1), kNoPair);
-  const uint64_t mask = neighbours_.size() - 1;
-  for (const uint64_t pair : pairs) {
-    const uint64_t left = pair >> 32;
-    const uint64_t right = pair & 0xFFFFFFFFu;
-    if (left < 128 && right < 128) ascii_neighbours_[left * 128 + right] = 1;
-    uint64_t slot = slot_of(pair) & mask;
-    while (neighbours_[slot] != kNoPair) slot = (slot + 1) & mask;
-    neighbours_[slot] = pair;
-  }
-  is_token_.assign(kTableCharacters, false);
+void BpeModel::add_characters() {
+  character_ids_.assign(kTableCharacters, -1);
   for (int32_t id = 0; id <= vocabulary().id_max(); ++id) {
     const std::string* token = vocabulary().token_of(id);
     if (token == nullptr || token->empty() || utf8_length(token->front()) != token->size()) {
       continue;
     }
     const uint32_t character = code_point_at(*token, 0);
-    if (character < kTableCharacters) is_token_[character] = true;
+    if (character < kTableCharacters) character_ids_[character] = id;
+  }
+}
+
+void BpeModel::add_cuts() {
+  if (ignore_merges_) return;
+  placeholders_.assign(static_cast<size_t>(vocabulary().id_max()) + 1, false);
+  if (unknown_id_ >= 0) placeholders_[static_cast<size_t>(unknown_id_)] = true;
+  bool has_all_bytes = byte_fallback_;
+  for (const int32_t id : byte_tokens_.ids()) {
+    has_all_bytes = has_all_bytes && id >= 0;
+    if (byte_fallback_ && id >= 0) placeholders_[static_cast<size_t>(id)] = true;
+  }
+  bool joins = false;  // whether a placeholder is in a merge
+  std::vector<BpeCuts::MergedToken> tokens;
+  for (const Merge& merge : merges_) {
+    if (merge.pair == kNoPair) continue;
+    tokens.push_back({merge.id, merge.rank});
+    for (const int32_t id : {left_of(merge.pair), right_of(merge.pair), merge.id}) {
+      joins = joins || is_placeholder(id);
+    }
+  }
+  cuts_.emplace(
+      vocabulary(), tokens,
+      BpeCuts::Rules{.bytes_stand_alone = has_all_bytes && !joins, .has_unsure_cuts = !joins});
+  if (!joins) add_splits();
+}
+
+// Of tokens that several merges make, the last merge is not known.
+void BpeModel::add_splits() {
+  splits_.assign(static_cast<size_t>(vocabulary().id_max()) + 1, {-1, -1, -1});
+  std::vector<int32_t> made;
+  for (const Merge& merge : merges_) {
+    if (merge.pair == kNoPair) continue;
+    Split& split = splits_[static_cast<size_t>(merge.id)];
+    if (split.left < 0) {
+      made.push_back(merge.id);
+      split = {left_of(merge.pair), right_of(merge.pair), merge.rank};
+    } else {
+      split.rank_max = kNoRank;
+    }
+  }
+  const auto size = [&](int32_t id) { return vocabulary().token_of(id)->size(); };
+  std::sort(made.begin(), made.end(), [&](int32_t a, int32_t b) { return size(a) < size(b); });
+  for (const int32_t id : made) {
+    Split& split = splits_[static_cast<size_t>(id)];
+    for (const int32_t part : {split.left, split.right}) {
+      split.rank_max = std::max(split.rank_max, splits_[static_cast<size_t>(part)].rank_max);
+    }
   }
 }
 
 int64_t BpeModel::bytes() const {
-  return vocabulary().bytes() + static_cast<int64_t>(merges_.capacity() * sizeof(Merge) +
-                                                     neighbours_.capacity() * sizeof(uint64_t));
+  return vocabulary().bytes() + (cuts_ ? cuts_->bytes() : 0) +
+         static_cast<int64_t>(merges_.capacity() * sizeof(Merge) +
+                              merge_filter_.capacity() * sizeof(uint64_t) +
+                              character_ids_.capacity() * sizeof(int32_t) +
+                              placeholders_.capacity() / 8 + splits_.capacity() * sizeof(Split));
 }
 
-bool BpeModel::is_known(uint32_t code_point, std::string_view character) const {
-  return code_point < kTableCharacters ? is_token_[code_point] : vocabulary().id_of(character) >= 0;
+TokenModel::Cut BpeModel::next_cut(std::string_view piece, size_t from) const {
+  return cuts_ ? cuts_->next_cut(piece, from) : TokenModel::next_cut(piece, from);
 }
 
-bool BpeModel::are_neighbours(uint64_t pair) const {
-  const uint64_t mask = neighbours_.size() - 1;
-  uint64_t slot = slot_of(pair) & mask;
-  while (neighbours_[slot] != kNoPair && neighbours_[slot] != pair) slot = (slot + 1) & mask;
-  return neighbours_[slot] == pair;
+int32_t BpeModel::id_of_character(std::string_view character) const {
+  const uint32_t code_point = code_point_at(character, 0);
+  return code_point < kTableCharacters ? character_ids_[code_point] : vocabulary().id_of(character);
 }
 
-bool BpeModel::may_join(std::string_view left, std::string_view right) const {
-  if (left.size() == 1 && right.size() == 1) {
-    const auto row = static_cast<uint8_t>(left[0]);
-    const auto column = static_cast<uint8_t>(right[0]);
-    if (ascii_ids_[row] < 0 || ascii_ids_[column] < 0) return true;
-    return ascii_neighbours_[size_t{row} * 128 + column] != 0;
+void BpeModel::encode_pair(int32_t left, int32_t right, std::vector<int32_t>* ids) const {
+  encode(*vocabulary().token_of(left) + *vocabulary().token_of(right), ids);
+}
+
+// Goes back through the merges that make the two tokens, and asks at each pair of symbols that were
+// neighbours whether the next merge within the tokens came before one of the pair.
+bool BpeModel::surely_stand(int32_t left, int32_t right) const {
+  if (is_placeholder(left) || is_placeholder(right)) return true;
+  int32_t next_rank = kNoRank;
+  while (true) {
+    const Merge* merge = find_merge(left, right);
+    if (merge != nullptr && merge->rank <= next_rank) return false;
+    const Split& of_left = splits_[static_cast<size_t>(left)];
+    const Split& of_right = splits_[static_cast<size_t>(right)];
+    next_rank = std::max(of_left.rank_max, of_right.rank_max);
+    if (next_rank == kNoRank) return false;
+    if (of_left.rank_max == of_right.rank_max) return next_rank < 0;
+    if (of_left.rank_max > of_right.rank_max) {
+      left = of_left.right;
+    } else {
+      right = of_right.left;
+    }
   }
-  const uint32_t left_character = code_point_at(left, 0);
-  const uint32_t right_character = code_point_at(right, 0);
-  return are_neighbours(uint64_t{left_character} << 32 | right_character) ||
-         !is_known(left_character, left) || !is_known(right_character, right);
-}
-
-size_t BpeModel::first_cut(std::string_view text) const {
-  if (ignore_merges_ || text.empty()) return text.size();
-  size_t left = 0;
-  size_t left_bytes = utf8_length(text[0]);
-  while (left + left_bytes < text.size()) {
-    const size_t right = left + left_bytes;
-    const size_t right_bytes = utf8_length(text[right]);
-    if (!may_join(text.substr(left, left_bytes), text.substr(right, right_bytes))) return right;
-    left = right;
-    left_bytes = right_bytes;
-  }
-  return text.size();
-}
-
-const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
-  const uint64_t pair = pair_of(left, right);
-  const uint64_t mask = merges_.size() - 1;
-  uint64_t slot = slot_of(pair) & mask;
-  while (merges_[slot].pair != kNoPair) {
-    if (merges_[slot].pair == pair) return &merges_[slot];
-    slot = (slot + 1) & mask;
-  }
-  return nullptr;
 }
 
 void BpeModel::encode(std::string_view text, std::vector<int32_t>* ids) const {
@@ -184,8 +217,7 @@ void BpeModel::to_symbols(std::string_view text, std::vector<int32_t>* ids) cons
     const size_t length = utf8_length(text[at]);
     const std::string_view character = text.substr(at, length);
     at += length;
-    const int32_t id = length == 1 ? ascii_ids_[static_cast<uint8_t>(character[0])]
-                                   : vocabulary().id_of(character);
+    const int32_t id = id_of_character(character);
     if (id >= 0) {
       if (unknown) ids->push_back(unknown_id_);
       unknown = false;
@@ -228,51 +260,63 @@ void BpeModel::merge_short(std::vector<int32_t>* ids, size_t from) const {
 }
 
 void BpeModel::merge_long(std::vector<int32_t>* ids, size_t from) const {
-  struct Candidate {
-    int32_t rank;
-    int32_t position;
-    int32_t left;
-    int32_t right;
+  struct Symbol {
     int32_t id;
-    bool operator<(const Candidate& other) const {  // the queue's top is the largest
-      return rank != other.rank ? rank > other.rank : position > other.position;
-    }
+    int32_t previous;
+    int32_t next;
+    int32_t rank;    // of the merge with the next symbol
+    int32_t joined;  // id of the token that the two become
   };
-  if (ids->size() - from > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+  const size_t count = ids->size() - from;
+  if (count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("tokenize text: {} characters in one piece: more than "
                             "2^31 (cut the text into documents)",
-                            ids->size() - from));
+                            count));
   }
-  std::vector<Symbol> symbols(ids->size() - from);
-  for (size_t k = 0; k < symbols.size(); ++k) {
+  std::vector<Symbol> symbols(count);
+  const auto look = [&](Symbol& left) {
+    const Merge* merge =
+        left.next < 0 ? nullptr : find_merge(left.id, symbols[static_cast<size_t>(left.next)].id);
+    left.rank = merge == nullptr ? kNoRank : merge->rank;
+    left.joined = merge == nullptr ? -1 : merge->id;
+  };
+  for (size_t k = 0; k < count; ++k) {
     const auto at = static_cast<int32_t>(k);
-    symbols[k] = {(*ids)[from + k], at - 1, k + 1 == symbols.size() ? -1 : at + 1};
+    symbols[k] = {(*ids)[from + k], at - 1, k + 1 == count ? -1 : at + 1, kNoRank, -1};
   }
-  std::priority_queue<Candidate> queue;
+  // Ranks and positions; the queue's top is the least. One that a merge has changed is left in it.
+  std::vector<uint64_t> candidates;
+  const auto candidate_of = [](int32_t rank, int32_t position) {
+    return uint64_t{static_cast<uint32_t>(rank)} << 32 | static_cast<uint32_t>(position);
+  };
+  for (size_t k = 0; k + 1 < count; ++k) {
+    look(symbols[k]);
+    if (symbols[k].rank == kNoRank) continue;
+    candidates.push_back(candidate_of(symbols[k].rank, static_cast<int32_t>(k)));
+  }
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> queue(std::greater<>(),
+                                                                             std::move(candidates));
   const auto offer = [&](int32_t position) {
     if (position < 0) return;
-    const Symbol& left = symbols[static_cast<size_t>(position)];
-    if (left.next < 0) return;
-    const int32_t right = symbols[static_cast<size_t>(left.next)].id;
-    if (const Merge* merge = find_merge(left.id, right)) {
-      queue.push({merge->rank, position, left.id, right, merge->id});
-    }
+    Symbol& left = symbols[static_cast<size_t>(position)];
+    look(left);
+    if (left.rank != kNoRank) queue.push(candidate_of(left.rank, position));
   };
-  for (size_t k = 0; k + 1 < symbols.size(); ++k) offer(static_cast<int32_t>(k));
   while (!queue.empty()) {
-    const Candidate top = queue.top();
+    const uint64_t top = queue.top();
     queue.pop();
-    Symbol& left = symbols[static_cast<size_t>(top.position)];
-    if (left.id != top.left || left.next < 0) continue;  // merged since it was queued
+    const auto position = static_cast<int32_t>(top & 0xFFFFFFFFu);
+    Symbol& left = symbols[static_cast<size_t>(position)];
+    if (left.rank != static_cast<int32_t>(top >> 32)) continue;
     Symbol& right = symbols[static_cast<size_t>(left.next)];
-    if (right.id != top.right) continue;
-    left.id = top.id;
+    left.id = left.joined;
     left.next = right.next;
     right.id = -1;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = top.position;
+    right.rank = kNoRank;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = position;
     offer(left.previous);
-    offer(top.position);
+    offer(position);
   }
   size_t out = from;
   for (const Symbol& symbol : symbols) {

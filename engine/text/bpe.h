@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "engine/text/bpe_cuts.h"
 #include "engine/text/token_model.h"
 
 namespace strata::text {
@@ -25,8 +27,9 @@ class BpeModel final : public TokenModel {
   explicit BpeModel(ModelDefinition definition);
 
   void encode(std::string_view text, std::vector<int32_t>* ids) const override;
-  // Between two known characters that are not neighbours in any merged token.
-  size_t first_cut(std::string_view text) const override;
+  Cut next_cut(std::string_view piece, size_t from) const override;
+  bool surely_stand(int32_t left, int32_t right) const override;
+  void encode_pair(int32_t left, int32_t right, std::vector<int32_t>* ids) const override;
   int64_t bytes() const override;
 
  private:
@@ -35,29 +38,35 @@ class BpeModel final : public TokenModel {
     int32_t rank;
     int32_t id;
   };
-  struct Symbol {
-    int32_t id;
-    int32_t previous;
-    int32_t next;
+
+  // The last merge that makes a token of its text.
+  struct Split {
+    int32_t left;
+    int32_t right;
+    int32_t rank_max;  // of all merges that make it; -1: a character; kNoRank: not known
   };
 
   void add_merges(BpeRules& rules);
-  void add_neighbours();
-  bool is_known(uint32_t code_point, std::string_view character) const;
-  bool are_neighbours(uint64_t pair) const;
-  bool may_join(std::string_view left, std::string_view right) const;
+  void add_characters();
+  void add_splits();
+  void add_cuts();
+  bool is_placeholder(int32_t id) const { return placeholders_[static_cast<size_t>(id)]; }
+  int32_t id_of_character(std::string_view character) const;
+  // Null when the two do not merge.
   const Merge* find_merge(int32_t left, int32_t right) const;
   void to_symbols(std::string_view text, std::vector<int32_t>* ids) const;
   void merge_short(std::vector<int32_t>* ids, size_t from) const;
   void merge_long(std::vector<int32_t>* ids, size_t from) const;
 
   // Constant after construction.
-  std::vector<Merge> merges_;              // open addressing, a power of two
-  std::vector<uint64_t> neighbours_;       // pairs of code points; open addressing, a power of two
-  std::vector<uint8_t> ascii_neighbours_;  // the same as a table, for pairs below U+0080
+  std::vector<Merge> merges_;  // open addressing, a power of two
+  std::vector<uint64_t>
+      merge_filter_;  // bits at hashes of all pairs, since most pairs have no merge
   ByteTokens byte_tokens_;
-  std::vector<int32_t> ascii_ids_;  // of one-character tokens below U+0080
-  std::vector<bool> is_token_;      // by code point below U+10000: whether it is a token
+  std::vector<int32_t> character_ids_;  // by code point below U+10000; -1: no token
+  std::vector<bool> placeholders_;      // by id: whether it spells characters that have no token
+  std::vector<Split> splits_;           // by id; empty when pieces are not cut
+  std::optional<BpeCuts> cuts_;         // unset when pieces are not cut
   int32_t unknown_id_ = -1;
   bool fuse_unknown_ = false;
   bool byte_fallback_ = false;

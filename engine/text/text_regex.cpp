@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cctype>
 #include <utility>
 
@@ -316,8 +317,35 @@ void AddedBytes::add(size_t bytes) {
                           most, text_bytes_));
 }
 
+std::optional<char> TextPattern::byte() const {
+  if (literal_.size() != 1) return std::nullopt;
+  return literal_[0];
+}
+
+namespace {
+
+// Most tokenizers whose pieces are long replace each space.
+std::string replace_byte(char byte, std::string_view content, std::string_view text,
+                         AddedBytes& added) {
+  const auto count = static_cast<size_t>(std::count(text.begin(), text.end(), byte));
+  added.add(count * content.size());
+  std::string result(text.size() - count + count * content.size(), '\0');
+  char* to = result.data();
+  for (const char c : text) {
+    if (c == byte) {
+      to = std::copy(content.begin(), content.end(), to);
+    } else {
+      *to++ = c;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
 std::string replace_matches(const TextPattern& pattern, std::string_view content,
                             std::string_view text, AddedBytes& added) {
+  if (pattern.byte()) return replace_byte(*pattern.byte(), content, text, added);
   std::string result;
   result.reserve(text.size());
   TextMatches matches(pattern, text);

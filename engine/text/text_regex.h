@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,8 @@ class TextPattern {
 
   // The first match that starts at or after `from`; false when there is none.
   bool find(std::string_view text, size_t from, TextSpan* match) const;
+  // The byte that it matches, if it matches no other text.
+  std::optional<char> byte() const;
 
  private:
   struct Compiled;

@@ -112,20 +112,6 @@ std::string replace_invalid_utf8(std::string_view bytes) {
   return text;
 }
 
-uint32_t code_point_at(std::string_view text, size_t offset) {
-  const unsigned char* at = begin_of(text) + offset;
-  switch (utf8_length(text[offset])) {
-    case 1:
-      return at[0];
-    case 2:
-      return (at[0] & 0x1Fu) << 6 | (at[1] & 0x3Fu);
-    case 3:
-      return (at[0] & 0x0Fu) << 12 | (at[1] & 0x3Fu) << 6 | (at[2] & 0x3Fu);
-    default:
-      return (at[0] & 0x07u) << 18 | (at[1] & 0x3Fu) << 12 | (at[2] & 0x3Fu) << 6 | (at[3] & 0x3Fu);
-  }
-}
-
 void append_code_point(uint32_t code_point, std::string* text) {
   utf8proc_uint8_t buffer[4];
   const utf8proc_ssize_t length =

@@ -32,7 +32,21 @@ inline size_t utf8_start(std::string_view text, size_t at) {
 }
 
 // The code point that starts at `offset` of well-formed text.
-uint32_t code_point_at(std::string_view text, size_t offset);
+inline uint32_t code_point_at(std::string_view text, size_t offset) {
+  const auto bits = [&](size_t at, uint32_t mask) {
+    return static_cast<unsigned char>(text[offset + at]) & mask;
+  };
+  switch (utf8_length(text[offset])) {
+    case 1:
+      return bits(0, 0x7F);
+    case 2:
+      return bits(0, 0x1F) << 6 | bits(1, 0x3F);
+    case 3:
+      return bits(0, 0x0F) << 12 | bits(1, 0x3F) << 6 | bits(2, 0x3F);
+    default:
+      return bits(0, 0x07) << 18 | bits(1, 0x3F) << 12 | bits(2, 0x3F) << 6 | bits(3, 0x3F);
+  }
+}
 void append_code_point(uint32_t code_point, std::string* text);
 
 enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };

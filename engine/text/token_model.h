@@ -82,6 +82,7 @@ class ByteTokens {
   explicit ByteTokens(const Vocabulary& vocabulary);
   // Appends the ids of all bytes; nothing and false when one has no token.
   bool append(std::string_view bytes, std::vector<int32_t>* ids) const;
+  const std::vector<int32_t>& ids() const { return ids_; }
 
  private:
   std::vector<int32_t> ids_;  // -1 where missing
@@ -97,9 +98,25 @@ class TokenModel {
   virtual ~TokenModel() = default;
 
   virtual void encode(std::string_view piece, std::vector<int32_t>* ids) const = 0;
-  // The offset of the first place where the piece may be cut without changing its tokens, or its
-  // whole length.
-  virtual size_t first_cut(std::string_view piece) const { return piece.size(); }
+
+  // A place where a piece may be cut. If it is sure, the parts have the tokens of the whole. If
+  // not, they have them if and only if the two tokens beside it stand: encode_pair() leaves them as
+  // they are. Tokens are the encoding of their text if and only if all neighbours stand: the first
+  // join over a border would also be one of the text of its two tokens (decision 0038).
+  struct Cut {
+    size_t offset;
+    bool is_sure;
+  };
+  // The first cut behind `from`, which is a cut or 0; or else the end of the piece.
+  virtual Cut next_cut(std::string_view piece, size_t /*from*/) const {
+    return {piece.size(), true};
+  }
+  // Whether two neighbours in a part with a cut that is not sure are known to stand; cheaper than
+  // encode_pair(), which appends the ids of the text of both.
+  virtual bool surely_stand(int32_t /*left*/, int32_t /*right*/) const { return true; }
+  virtual void encode_pair(int32_t left, int32_t right, std::vector<int32_t>* ids) const {
+    ids->insert(ids->end(), {left, right});
+  }
   virtual int64_t bytes() const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

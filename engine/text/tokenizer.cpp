@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -14,7 +15,10 @@
 namespace strata::text {
 namespace {
 
-constexpr size_t kCutBytes = 48;  // longer pieces are cut where no merge can join
+// A part of at most so many bytes between sure cuts is not cut further.
+constexpr size_t kWholeBytes = 16;
+// For each byte of a part between sure cuts, how much may be done at its other cuts.
+constexpr size_t kSeamWork = 8;
 
 uint32_t last_code_point(std::string_view text) {
   return code_point_at(text, utf8_start(text, text.size() - 1));
@@ -50,12 +54,13 @@ class Tokenizer::Encoder final : public PieceSink {
   }
 
   void piece(std::string_view text) override {
-    while (text.size() > kCutBytes) {
-      const size_t cut = tokenizer_.byte_level_ ? text.size() : tokenizer_.model_->first_cut(text);
-      word(text.substr(0, cut));
-      text.remove_prefix(cut);
+    if (text.empty()) return;
+    piece_ = text;
+    whole_end_ = 0;
+    if (text.size() <= TokenizerCache::kWordBytesMax || tokenizer_.byte_level_) {
+      return part({0, text.size(), true});
     }
-    if (!text.empty()) word(text);
+    if (cut(text)) drain();  // seams need the text
   }
 
   void token(int32_t id) {
@@ -73,17 +78,61 @@ class Tokenizer::Encoder final : public PieceSink {
   }
 
  private:
+  // A part of a piece.
+  struct Part {
+    size_t begin = 0;
+    size_t end = 0;
+    bool is_sure = true;  // that the cut before it is
+  };
+  struct WaitingWord {
+    TokenizerCache::Word word;
+    Part part;
+  };
+
+  // Hands on the parts of a piece, and returns whether there was a cut that is not sure.
+  bool cut(std::string_view text) {
+    std::array<size_t, kWholeBytes> held;  // cuts that count if the next sure cut is far
+    size_t held_count = 0;
+    Part next;
+    size_t sure = 0;
+    bool is_all_sure = true;
+    const auto part_ends = [&](size_t end, bool is_sure) {
+      next.end = end;
+      part(next);
+      next = {end, end, is_sure};
+      is_all_sure = is_all_sure && is_sure;
+    };
+    for (size_t at = 0; at < text.size();) {
+      const TokenModel::Cut cut = tokenizer_.model_->next_cut(text, at);
+      at = cut.offset;
+      const bool is_far = at - sure > kWholeBytes;
+      for (size_t k = 0; is_far && k < held_count; ++k) part_ends(held[k], false);
+      if (is_far || cut.is_sure) held_count = 0;
+      if (is_far || cut.is_sure) {
+        part_ends(at, cut.is_sure);
+      } else {
+        held[held_count++] = at;
+      }
+      if (cut.is_sure) sure = at;
+    }
+    return !is_all_sure;
+  }
+
   // Words wait while the processor fetches what the cache has of them.
-  void word(std::string_view text) {
-    if (ids_.size() >= kIdsHeld) hand_out();
+  void part(const Part& part) {
+    const std::string_view text = piece_.substr(part.begin, part.end - part.begin);
     if (text.size() > TokenizerCache::kWordBytesMax) {
       drain();
-      return encode(text);
+      if (!start(part)) return;
+      const size_t from = ids_.size();
+      encode(text);
+      if (!part.is_sure) settle(from, part.end);
+      return;
     }
     if (added_ - taken_ == waiting_.size()) take();
-    TokenizerCache::Word& word = waiting_[added_++ % waiting_.size()];
-    word = TokenizerCache::Word(text);
-    cache_.prefetch(word);
+    WaitingWord& waiting = waiting_[added_++ % waiting_.size()];
+    waiting = {TokenizerCache::Word(text), part};
+    cache_.prefetch(waiting.word);
   }
 
   void drain() {
@@ -91,11 +140,86 @@ class Tokenizer::Encoder final : public PieceSink {
   }
 
   void take() {
-    const TokenizerCache::Word& word = waiting_[taken_++ % waiting_.size()];
-    if (cache_.append(word, &ids_)) return;
+    const auto& [word, part] = waiting_[taken_++ % waiting_.size()];
+    if (!start(part)) return;
     const size_t from = ids_.size();
-    encode(word.text());
-    cache_.insert(word, ids_.data() + from, ids_.size() - from);
+    if (!cache_.append(word, &ids_)) {
+      encode(word.text());
+      cache_.insert(word, ids_.data() + from, ids_.size() - from);
+    }
+    if (!part.is_sure) settle(from, part.end);
+  }
+
+  // Returns whether the ids of the part are still to be made.
+  bool start(const Part& part) {
+    if (part.begin < whole_end_) return false;
+    if (!part.is_sure) return true;
+    if (ids_.size() >= kIdsHeld) hand_out();
+    sure_begin_ = part.begin;
+    sure_ids_ = ids_.size();
+    seam_work_ = 0;
+    return true;
+  }
+
+  // Replaces tokens next to the cut before ids_[seam], and those next to a replaced one, until all
+  // neighbours stand: then they are the tokens of the whole text (decision 0038).
+  void settle(size_t seam, size_t text_end) {
+    size_t last = seam;   // cuts behind it stand
+    size_t standing = 0;  // cuts behind `at` that stand
+    for (size_t at = seam; at <= last && at < ids_.size();) {
+      const std::span<const int32_t> joined = joined_ids(ids_[at - 1], ids_[at]);
+      if (joined.empty()) {
+        at += 1 + standing;
+        standing = 0;
+        continue;
+      }
+      seam_work_ += joined.size() == 2 ? 1 : ids_.size() - at;
+      if (seam_work_ > kSeamWork * (text_end - sure_begin_)) return encode_whole(text_end);
+      const auto place = ids_.begin() + static_cast<std::ptrdiff_t>(at) - 1;
+      const size_t common = std::min<size_t>(joined.size(), 2);
+      std::copy_n(joined.begin(), common, place);
+      if (joined.size() < 2) {
+        ids_.erase(place + 1);
+      } else {
+        ids_.insert(place + 2, joined.begin() + 2, joined.end());
+      }
+      last = std::max(last + joined.size() - 2, at - 1 + joined.size());
+      standing = joined.size() - 1;
+      at -= 1;
+      if (at == sure_ids_) {
+        at += 1 + standing;
+        standing = 0;
+      }
+    }
+  }
+
+  // The ids of the text of two tokens; none if they are these two.
+  std::span<const int32_t> joined_ids(int32_t left, int32_t right) {
+    if (tokenizer_.model_->surely_stand(left, right)) return {};
+    if (cache_.find_pair(left, right, &pair_)) return {pair_.ids.data(), pair_.count};
+    joined_.clear();
+    tokenizer_.model_->encode_pair(left, right, &joined_);
+    const auto& vocabulary = tokenizer_.model_->vocabulary();
+    seam_work_ += vocabulary.token_of(left)->size() + vocabulary.token_of(right)->size();
+    if (joined_.size() == 2 && joined_[0] == left && joined_[1] == right) joined_.clear();
+    if (joined_.size() <= PairIds::kIds) {
+      pair_.count = static_cast<uint32_t>(joined_.size());
+      std::copy(joined_.begin(), joined_.end(), pair_.ids.begin());
+      cache_.insert_pair(left, right, pair_);
+    }
+    return joined_;
+  }
+
+  // Encodes the text up to the next sure cut without others, so that its time is bounded.
+  void encode_whole(size_t from) {
+    whole_end_ = from;
+    for (bool is_sure = false; !is_sure && whole_end_ < piece_.size();) {
+      const TokenModel::Cut cut = tokenizer_.model_->next_cut(piece_, whole_end_);
+      whole_end_ = cut.offset;
+      is_sure = cut.is_sure;
+    }
+    ids_.resize(sure_ids_);
+    encode(piece_.substr(sure_begin_, whole_end_ - sure_begin_));
   }
 
   void encode(std::string_view text) {
@@ -116,10 +240,18 @@ class Tokenizer::Encoder final : public PieceSink {
   const Tokenizer& tokenizer_;
   TokenizerCache& cache_;
   const TakeIds& take_;
-  std::array<TokenizerCache::Word, 8> waiting_;
+  std::array<WaitingWord, 8> waiting_;
   size_t added_ = 0;
   size_t taken_ = 0;
   std::vector<int32_t> ids_;  // not handed out yet
+
+  std::string_view piece_;  // the latest
+  size_t sure_begin_ = 0;   // in the piece, the last sure cut before the parts that were taken
+  size_t sure_ids_ = 0;     // the index of its ids
+  size_t seam_work_ = 0;    // since that cut
+  size_t whole_end_ = 0;    // parts before it have their ids already
+  PairIds pair_;            // of joined_ids()
+  std::vector<int32_t> joined_;
 };
 
 Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)

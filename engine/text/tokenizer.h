@@ -74,7 +74,7 @@ struct EncodeOptions {
 // tokenizer.json, or as `sentencepiece` does with the same tokenizer.model.
 //
 // Guarantees: ids and text equal that library's; unsupported files are refused when they are read.
-// Memory: the vocabulary (about 150 bytes a token) and a word cache of at most 8 MiB. Threads: any
+// Memory: the vocabulary (about 150 bytes a token) and caches of at most 8.5 MiB. Threads: any
 // number may encode, each with a cache of its own; one at a time uses the tokenizer's. Failure:
 // encode() throws Error that names the byte for text that is not UTF-8, decode() for an id that the
 // vocabulary lacks.

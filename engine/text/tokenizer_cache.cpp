@@ -7,12 +7,37 @@
 
 namespace strata::text {
 
+namespace {
+
+template <class T>
+T load(const char* at) {
+  T value = 0;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Fewer than 8 bytes, and zeros behind them.
+uint64_t load_some(const char* at, size_t bytes) {
+  if (bytes >= 4) {
+    return load<uint32_t>(at) | uint64_t{load<uint32_t>(at + bytes - 4)} << (bytes - 4) * 8;
+  }
+  uint64_t value = 0;
+  for (size_t k = 0; k < bytes; ++k) value |= uint64_t{static_cast<uint8_t>(at[k])} << k * 8;
+  return value;
+}
+
+}  // namespace
+
+// The text is read into registers: the processor would wait for parts that are read right after
+// their bytes are stored.
 TokenizerCache::Word::Word(std::string_view text) : bytes_(static_cast<uint8_t>(text.size())) {
   constexpr std::array<uint64_t, 5> kFactors = {0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u,
                                                 0xC2B2AE3D27D4EB4Fu, 0xA0761D6478BD642Fu,
                                                 0xE7037ED1A0B428DBu};
   STRATA_CHECK(!text.empty() && text.size() <= kWordBytesMax);
-  std::memcpy(parts_.data(), text.data(), text.size());
+  const size_t whole_parts = text.size() / 8;
+  for (size_t k = 0; k < whole_parts; ++k) parts_[k] = load<uint64_t>(text.data() + 8 * k);
+  parts_[whole_parts] = load_some(text.data() + 8 * whole_parts, text.size() % 8);
   hash_ = text.size();
   for (size_t k = 0; k < parts_.size(); ++k) {
     const uint64_t product = (parts_[k] ^ kFactors[4 - k]) * kFactors[k];
@@ -53,7 +78,7 @@ bool TokenizerCache::append(const Word& word, std::vector<int32_t>* ids) const {
 
 void TokenizerCache::insert(const Word& word, const int32_t* ids, size_t count) {
   if (count > kIds) return;
-  if (entries_.empty()) entries_.resize(2 * kPairs);
+  if (entries_.empty()) entries_.resize(2 * kWords);
   Entry* pair = &entries_[place_of(word)];
   pair[1] = pair[0];
   std::memcpy(pair[0].text.data(), word.parts_.data(), kWordBytesMax);
@@ -61,6 +86,29 @@ void TokenizerCache::insert(const Word& word, const int32_t* ids, size_t count) 
   pair[0].id_count = static_cast<uint8_t>(count);
   pair[0].hash = static_cast<uint32_t>(word.hash_ >> 32);
   for (size_t k = 0; k < count; ++k) pair[0].ids[k] = ids[k];
+}
+
+bool TokenizerCache::find_pair(int32_t left, int32_t right, PairIds* found) const {
+  if (pairs_.empty()) return false;
+  const uint64_t pair = pair_of(left, right);
+  const PairEntry& entry = pairs_[place_of(pair)];
+  if (entry.pair != pair) return false;
+  found->count = 0;
+  for (uint64_t ids = entry.ids; ids != 0; ids >>= kIdBits) {
+    found->ids[found->count++] = static_cast<int32_t>(ids & ((1 << kIdBits) - 1)) - 1;
+  }
+  return true;
+}
+
+void TokenizerCache::insert_pair(int32_t left, int32_t right, const PairIds& ids) {
+  uint64_t packed = 0;
+  for (size_t k = ids.count; k-- > 0;) {
+    if (ids.ids[k] + 1 >= 1 << kIdBits) return;
+    packed = packed << kIdBits | static_cast<uint64_t>(ids.ids[k] + 1);
+  }
+  if (pairs_.empty()) pairs_.resize(kPairs);
+  const uint64_t pair = pair_of(left, right);
+  pairs_[place_of(pair)] = {pair, packed};
 }
 
 }  // namespace strata::text
