@@ -89,10 +89,15 @@ FrozenFingerprint frozen_fingerprint(const model::ModelDirectory& model,
   model::ReadAhead ahead(model, model::transfer_buffer_bytes(spec));
   std::vector<float> values;
   std::vector<uint64_t> hashes;
-  ahead.expect(*frozen[0], 0, frozen[0]->numel);
+  const auto expect = [&](size_t k) {
+    const model::ReadAhead::Part whole = {frozen[k], 0, frozen[k]->numel};
+    ahead.expect({&whole, 1});
+  };
+  expect(0);
   for (size_t k = 0; k < frozen.size(); ++k) {
-    if (k + 1 < frozen.size()) ahead.expect(*frozen[k + 1], 0, frozen[k + 1]->numel);
+    if (k + 1 < frozen.size()) expect(k + 1);
     hashes.push_back(hash_of(model, *frozen[k], ahead, values));
+    ahead.finish();
   }
   found.hash = fmt::format(
       "{:016x}", io::checksum_block(hashes.data(), hashes.size() * sizeof(uint64_t), 0, 0));

@@ -44,18 +44,27 @@ void ModelSource::for_each_part(const exec::ChunkState& chunk, const Visit& visi
 }
 
 void ModelSource::expect(std::span<const exec::ChunkState> next) {
-  while (!expected_.empty() && expected_.front() != next.front().chunk) expected_.pop_front();
-  const size_t known = std::min(expected_.size(), next.size());
-  for (size_t k = 0; k < known; ++k) {
-    if (expected_[k] != next[k].chunk) expected_.clear();
-    if (expected_.empty()) break;
+  while (!expected_.empty() && expected_.front() != next.front().chunk) {
+    expected_.pop_front();
+    ahead_.finish();
   }
-  if (expected_.empty()) ahead_.forget();
+  const size_t known = std::min(expected_.size(), next.size());
+  const auto is_same = [](int chunk, const exec::ChunkState& state) {
+    return chunk == state.chunk;
+  };
+  if (!std::equal(expected_.begin(), expected_.begin() + static_cast<int64_t>(known), next.begin(),
+                  is_same)) {
+    expected_.clear();
+    ahead_.forget();
+  }
   for (const exec::ChunkState& chunk : next.subspan(std::min(expected_.size(), next.size()))) {
-    expected_.push_back(chunk.chunk);
+    std::vector<model::ReadAhead::Part> parts;
     for_each_part(chunk, [&](const Part& part) {
-      ahead_.expect(part.parameter, part.first - part.parameter.offset, part.last - part.first);
+      const int64_t count = std::max<int64_t>(0, part.last - part.first);
+      parts.push_back({&part.parameter, part.first - part.parameter.offset, count});
     });
+    expected_.push_back(chunk.chunk);
+    ahead_.expect(parts);
   }
 }
 

@@ -60,9 +60,6 @@ void fill_floats(float* data, int64_t count) {
   }
 }
 
-// With less memory than this, the products, the block and the transfers to drives are smaller.
-constexpr int64_t kAmpleBytes = 56 * kMiB;
-
 // --- products ---
 
 // The three products of one linear layer of a medium-sized model.
@@ -71,7 +68,7 @@ class Products {
   Products(const ProbeOptions& options, DType dtype)
       : options_(options),
         parallel_(options.threads),
-        outputs_(options.memory_bytes >= kAmpleBytes ? 2048 : 512),
+        outputs_(options.is_ample() ? 2048 : 512),
         x_(kRows * kInputs * 4),
         y_(kRows * outputs_ * 4),
         dx_(kRows * kInputs * 4),
@@ -287,7 +284,7 @@ double copy_rate(const ProbeOptions& options, double seconds) {
 // The rate of a transformer block of a small model, in which norms, attention and activations run
 // between products.
 double block_rate(const ProbeOptions& options, Recipe recipe) {
-  const int64_t part = options.memory_bytes >= kAmpleBytes ? 1 : 2;
+  const int64_t part = options.is_ample() ? 1 : 2;
   model::Architecture block;
   block.model_type = "llama";
   block.hidden = 768 / part;
@@ -353,7 +350,7 @@ config::Machine probe_machine(const ProbeOptions& options) {
   machine.checksum_bytes_per_s = probe_checksum(part_s / 4, options.memory_bytes);
   if (!options.drive.directories.empty()) {
     DriveProbeOptions drive = options.drive;
-    if (options.memory_bytes < kAmpleBytes) drive.transfer_bytes = kMiB;
+    if (!options.is_ample()) drive.transfer_bytes = kMiB;
     set_drive(probe_drive(drive, 5 * part_s), machine);
   }
   machine.matmul_flops_per_s = probe_products(options, DType::kF32, part_s);

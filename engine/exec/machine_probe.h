@@ -15,6 +15,9 @@ namespace strata::exec {
 
 struct ProbeOptions {
   static constexpr int64_t kLeastBytes = 24 << 20;
+  // With less, the products, the block and the transfers to drives are smaller.
+  static constexpr int64_t kAmpleBytes = 56 << 20;
+  bool is_ample() const { return memory_bytes >= kAmpleBytes; }
 
   std::string name = "measured";
   const kernels::Backend* backend = nullptr;

@@ -29,7 +29,8 @@ std::string profile_path(const std::string& cache_directory, const std::string& 
       .nvme = fmt::format("{}|{}|{}|{}|{}|{}", fmt::join(directories, ","),
                           options.backend->name + options.gpu, static_cast<int>(options.device),
                           options.threads, static_cast<int>(options.drive.backend),
-                          options.drive.io_depth),
+                          options.drive.io_depth) +
+              (options.is_ample() ? "" : "|little"),
       .version = version};
   return config::machine_cache_path(cache_directory, key);
 }
@@ -60,8 +61,12 @@ bool keep_profile(const std::string& path, const config::Machine& machine) {
 
 config::Machine machine_for(const std::string& cache_directory, const std::string& version,
                             const ProbeOptions& options, bool* was_measured) {
+  ProbeOptions ample = options;
+  ample.memory_bytes = ProbeOptions::kAmpleBytes;
   const std::string path = profile_path(cache_directory, version, options);
-  std::optional<config::Machine> machine = read_profile(path);
+  std::optional<config::Machine> machine =
+      read_profile(profile_path(cache_directory, version, ample));
+  if (!machine) machine = read_profile(path);
   if (was_measured) *was_measured = !machine;
   if (machine) return *machine;
   machine = probe_machine(options);

@@ -47,7 +47,7 @@ int64_t DirectReader::take_room(int64_t bytes) const {
   return bytes <= oldest ? 0 : kNone;
 }
 
-bool DirectReader::start(const File& file, int64_t offset, int64_t bytes) {
+bool DirectReader::start(const File& file, int64_t offset, int64_t bytes, int64_t group) {
   STRATA_CHECK(bytes > 0 && reach_of(file, offset, bytes) == bytes);
   if (broken_ || !ring_.has_room()) return false;
   const int64_t page = page_of(offset);
@@ -60,6 +60,7 @@ bool DirectReader::start(const File& file, int64_t offset, int64_t bytes) {
   block.bytes = bytes;
   block.place = place;
   block.room_bytes = room_bytes;
+  block.group = group;
   block.request.direction = io::Direction::kRead;
   block.request.file = static_cast<uint32_t>(index_of(sources_, file));
   block.request.offset = static_cast<uint64_t>(page);
@@ -93,8 +94,8 @@ void DirectReader::drop_front() {
   blocks_.pop_front();
 }
 
-void DirectReader::drop_all() {
-  while (!blocks_.empty()) drop_front();
+void DirectReader::drop_before(int64_t group) {
+  while (!blocks_.empty() && blocks_.front().group < group) drop_front();
 }
 
 bool DirectReader::holds(const File& file, int64_t offset) const {

@@ -28,9 +28,9 @@ class DirectReader {
   // How many bytes of [offset, offset + bytes) one request would read; 0: read them through the
   // page cache. The last bytes of a file that do not fill a page are never read here.
   int64_t reach_of(const File& file, int64_t offset, int64_t bytes) const;
-  // Starts to read a range that fits one request by reach_of(). Returns false when there is no
-  // room.
-  bool start(const File& file, int64_t offset, int64_t bytes);
+  // Starts to read a range that fits one request by reach_of(), for a group. Returns false when
+  // there is no room.
+  bool start(const File& file, int64_t offset, int64_t bytes, int64_t group);
 
   // If the byte at `offset` is among the ranges, drops everything before it, which frees room even
   // before that byte arrives. Memory from an earlier get() becomes invalid.
@@ -44,7 +44,8 @@ class DirectReader {
   Found get(const File& file, int64_t offset);
   bool holds(const File& file, int64_t offset) const;
   size_t ranges() const { return blocks_.size(); }
-  void drop_all();
+  void drop_before(int64_t group);
+  bool is_broken() const { return broken_; }
 
  private:
   struct Block {
@@ -53,6 +54,7 @@ class DirectReader {
     int64_t bytes = 0;
     int64_t place = 0;       // offset in the buffer of the page that holds `offset`
     int64_t room_bytes = 0;  // whole pages
+    int64_t group = 0;
     bool done = false;
     io::RingRequest request;
     bool covers(const File& other, int64_t at) const {

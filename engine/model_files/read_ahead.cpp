@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "engine/base/units.h"
@@ -33,35 +34,51 @@ void ReadAhead::open_direct() {
   tried_ = direct_ == nullptr;
 }
 
-void ReadAhead::expect(const Parameter& parameter, int64_t first, int64_t count) {
-  if (count <= 0) return;
+void ReadAhead::expect(std::span<const Part> group) {
   open_direct();
-  const ModelDirectory::StoredRange range = directory_.stored_range(parameter);
-  const int64_t begin = byte_of(first, parameter, range.bytes);
-  const int64_t end = byte_of(first + count, parameter, range.bytes);
-  next_.push_back({range.file, range.offset + begin, end - begin, !parameter.stored.transposed});
+  const int64_t number = first_group_ + std::ssize(advised_);
+  advised_.push_back(0);
+  for (const auto& [parameter, first, count] : group) {
+    const ModelDirectory::StoredRange range = directory_.stored_range(*parameter);
+    const int64_t begin = byte_of(first, *parameter, range.bytes);
+    const int64_t end = byte_of(first + count, *parameter, range.bytes);
+    if (begin == end) continue;
+    next_.push_back(
+        {range.file, range.offset + begin, end - begin, !parameter->stored.transposed, number});
+  }
   start_more();
 }
 
+void ReadAhead::finish() {
+  if (advised_.empty()) return;
+  advised_.pop_front();
+  ++first_group_;
+  while (!next_.empty() && next_.front().group < first_group_) next_.pop_front();
+  if (direct_ != nullptr) direct_->drop_before(first_group_);
+}
+
 void ReadAhead::forget() {
-  next_.clear();
-  advised_ = 0;
-  if (direct_ != nullptr) direct_->drop_all();
+  while (!advised_.empty()) finish();
 }
 
 void ReadAhead::start_more() {
+  if (direct_ != nullptr && direct_->is_broken()) {
+    direct_.reset();
+    tried_ = true;
+  }
   while (!next_.empty()) {
     Range& range = next_.front();
     int64_t now = 0;
     if (direct_ != nullptr && range.in_order) {
       now = direct_->reach_of(*range.file, range.offset, range.bytes);
-      if (now > 0 && !direct_->start(*range.file, range.offset, now)) return;
+      if (now > 0 && !direct_->start(*range.file, range.offset, now, range.group)) return;
     }
     if (now == 0) {
-      if (advised_ >= kReadWindowBytes) return;
+      const int64_t all = std::accumulate(advised_.begin(), advised_.end(), int64_t{0});
+      if (all >= kReadWindowBytes) return;
       now = std::min(kAdviceBytes, range.bytes);
       range.file->will_read(range.offset, now);
-      advised_ += now;
+      advised_[static_cast<size_t>(range.group - first_group_)] += now;
     }
     range.offset += now;
     range.bytes -= now;
@@ -88,7 +105,9 @@ const void* ReadAhead::get(const File& file, int64_t offset, int64_t bytes, void
   }
   if (offset == end) return room;
   file.read_at(offset, to, end - offset);
-  advised_ = std::max<int64_t>(0, advised_ - (end - offset));
+  if (!advised_.empty()) {
+    advised_.front() = std::max<int64_t>(0, advised_.front() - (end - offset));
+  }
   start_more();
   return room;
 }

@@ -65,12 +65,14 @@ void refuse_run(const std::string& directory) {
   try {
     const config::Json run = config::Json::read_file(about);
     const config::Json* options = run.find("options");
-    const config::Json* paths = options == nullptr ? nullptr : options->find("data");
+    if (options == nullptr) return;  // a file of somebody else
+    const config::Json* paths = options->find("data");
     const bool is_list = paths != nullptr && paths->is_array();
     for (const config::Json& path : is_list ? paths->items() : config::Json::Array()) {
       if (path.is_string()) data += (data.empty() ? "" : ",") + path.string();
     }
-  } catch (const Error&) {  // the advice names no data then
+  } catch (const Error&) {
+    return;
   }
   throw Error(ErrorCode::kConfig,
               fmt::format("open data: {}: it is the directory of a run, which holds no data (give "

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/option_table.h"
@@ -174,6 +177,42 @@ ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
   return changes;
 }
 
+namespace {
+
+// Whether two files begin with the same bytes and are of one size, or neither is there.
+bool are_alike(const std::filesystem::path& one, const std::filesystem::path& other) {
+  constexpr int64_t kCompared = kMiB;
+  std::error_code none;  // the sizes are then equal
+  if (std::filesystem::file_size(one, none) != std::filesystem::file_size(other, none))
+    return false;
+  std::ifstream a(one, std::ios::binary);
+  std::ifstream b(other, std::ios::binary);
+  std::istreambuf_iterator<char> at(a), of_other(b);
+  const std::istreambuf_iterator<char> end;
+  for (int64_t i = 0; i < kCompared && at != end && of_other != end; ++i, ++at, ++of_other) {
+    if (*at != *of_other) return false;
+  }
+  return true;
+}
+
+// A file of a model that another model has not, or has another of; empty when there is none.
+std::string other_file(const std::string& model, const std::string& other) {
+  const BlockingCall call("read", model);
+  std::vector<std::string> files = {"config.json", "tokenizer.json", "tokenizer.model"};
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(model, ignored)) {
+    const std::filesystem::path file = entry.path();
+    if (file.extension() == ".safetensors") files.push_back(file.filename().string());
+  }
+  const std::filesystem::path one = model;
+  const auto found = std::ranges::find_if_not(files, [&](const std::string& file) {
+    return are_alike(one / file, other / std::filesystem::path(file));
+  });
+  return found == files.end() ? "" : *found;
+}
+
+}  // namespace
+
 ResumeChanges changed_model(const Json& about, const checkpoint::FrozenFingerprint& here,
                             const std::string& path) {
   ResumeChanges changes;
@@ -188,12 +227,12 @@ ResumeChanges changed_model(const Json& about, const checkpoint::FrozenFingerpri
   const Json* named = options == nullptr ? nullptr : options->find("model");
   if (named == nullptr || !named->is_string()) return changes;
   // A model that is gone from its place may have been moved to this one.
-  std::error_code unequal;
-  if (!model::is_there(named->string()) ||
-      std::filesystem::equivalent(path, named->string(), unequal)) {
-    return changes;
+  if (!model::is_there(named->string())) return changes;
+  const std::string file = other_file(path, named->string());
+  if (!file.empty()) {
+    changes.breaking.push_back(
+        fmt::format("--model {} has another {} (checkpoint: {})", path, file, named->string()));
   }
-  changes.breaking.push_back(fmt::format("--model {} (checkpoint: {})", path, named->string()));
   return changes;
 }
 

@@ -54,7 +54,8 @@ TEST_F(Mistakes, AnotherModelThanTheRuns) {
     all.push_back(model);
     return all;
   };
-  const std::vector<std::string> says = {"--model other (checkpoint: good) (give "};
+  const std::vector<std::string> says = {
+      "--model other has another model.safetensors (checkpoint: good) (give "};
   expect_refusals({
       {"resume", {}, with(further, "other"), kUsage, says},
       {"eval",
@@ -70,6 +71,10 @@ TEST_F(Mistakes, AnotherModelThanTheRuns) {
   });
   Process same(with(further, "./good/"), {.directory = sandbox_.path()});
   EXPECT_EQ(same.wait(), 0) << same.err();
+  std::filesystem::copy(sandbox_ / "good", sandbox_ / "copy");
+  Process copy({"eval", "--resume", "run", "--model", "copy", "--data", STRATA_TEXT},
+               {.directory = sandbox_.path()});
+  EXPECT_EQ(copy.wait(), 0) << copy.err();
   std::filesystem::rename(sandbox_ / "good", sandbox_ / "moved");
   Process moved({"train", "--resume", "run", "--steps", "4", "--model", "moved"},
                 {.directory = sandbox_.path()});

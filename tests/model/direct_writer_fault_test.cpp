@@ -94,7 +94,8 @@ TEST_F(DirectFaults, AReadThatFailsForGoodIsAnErrorOfTheCallThatNeedsIt) {
   ASSERT_TRUE(disk_->fault("read eio 0 100000"));
   const Parameter& table = directory.spec().segments[0].parameters[0];
   std::vector<float> values(static_cast<size_t>(table.numel));
-  EXPECT_NO_THROW(ahead.expect(table, 0, table.numel));
+  const ReadAhead::Part whole = {&table, 0, table.numel};
+  EXPECT_NO_THROW(ahead.expect({&whole, 1}));
   try {
     directory.read_parameter(table, 0, table.numel, {.master = values.data()}, &ahead);
     FAIL() << "a failed read gave weights";
@@ -114,7 +115,8 @@ TEST_F(DirectFaults, AReadThatFailsOnceIsTriedAgain) {
   ReadAhead ahead(directory, kTwoBlocks);
   ASSERT_TRUE(disk_->fault("read eio 0 1"));
   std::vector<float> found(wanted.size());
-  ahead.expect(table, 0, table.numel);
+  const ReadAhead::Part whole = {&table, 0, table.numel};
+  ahead.expect({&whole, 1});
   directory.read_parameter(table, 0, table.numel, {.master = found.data()}, &ahead);
   EXPECT_TRUE(found == wanted);
 }

@@ -49,7 +49,8 @@ std::vector<float> read_part(const ModelDirectory& directory, const Part& part,
 }
 
 void expect_part(const Part& part, ReadAhead& ahead) {
-  ahead.expect(*part.parameter, part.first, part.count);
+  const ReadAhead::Part one = {part.parameter, part.first, part.count};
+  ahead.expect({&one, 1});
 }
 
 // Reads the parts both ways and compares bits; each is expected some parts before it is read.
@@ -66,6 +67,7 @@ void expect_equal(const ModelDirectory& directory, const std::vector<Part>& part
     const auto found = read_part(directory, part, &ahead);
     ASSERT_EQ(std::memcmp(wanted.data(), found.data(), wanted.size() * sizeof(float)), 0)
         << part.parameter->name << " from " << part.first;
+    ahead.finish();
   }
 }
 
@@ -174,9 +176,46 @@ TEST_F(ReadAheadTest, EveryLaterPassIsReadPastThePageCache) {
       expect_part(passes[expected], ahead);
     }
     ASSERT_FALSE(read_part(*directory_, passes[k], &ahead).empty());
+    ahead.finish();
+    ASSERT_LE(ahead.waiting(), 9u);
   }
   EXPECT_LT(pages_in_cache(), shards().size() * 3)
       << "of each file its end, which is no whole page";
+}
+
+// Groups that are not read, or read twice, hold up no others.
+TEST_F(ReadAheadTest, WhatIsExpectedAndNotReadIsDropped) {
+  const std::vector<Part> parts = parts_of(directory_->spec(), kStep);
+  ReadAhead ahead(*directory_, kMiB);
+  leave_page_cache();
+  for (size_t k = 0; k < 5 * parts.size(); ++k) {
+    if (k == 0) {
+      for (size_t i = 0; i < 9; ++i) expect_part(parts[i], ahead);
+    } else {
+      expect_part(parts[(k + 8) % parts.size()], ahead);
+    }
+    if (k % 5 == 0) {
+      ASSERT_FALSE(read_part(*directory_, parts[k % parts.size()], &ahead).empty());
+    }
+    ahead.finish();
+    ASSERT_LE(ahead.waiting(), 9u) << k;
+  }
+  if (has_direct()) {
+    EXPECT_LT(pages_in_cache(), shards().size() * 3) << "every fifth part was found";
+  }
+}
+
+// Of tensors that are read in another order, and of which each part asks for all, too.
+TEST_F(ReadAheadTest, WhatIsAdvisedAndNotReadIsForgotten) {
+  const ModelDirectory directory =
+      ModelDirectory::open(std::string(STRATA_TEST_DATA) + "/model/gpt2");
+  const std::vector<Part> parts = parts_of(directory.spec(), 501);
+  ReadAhead ahead(directory);
+  for (size_t k = 0; k < 20 * parts.size(); ++k) {
+    expect_part(parts[k % parts.size()], ahead);
+    if (k > 3) ahead.finish();
+    ASSERT_LE(ahead.waiting(), 5u);
+  }
 }
 
 TEST_F(ReadAheadTest, AFileSystemInMemoryGivesTheSameBytes) {
