@@ -92,6 +92,7 @@ const void* ReadAhead::get(const File& file, int64_t offset, int64_t bytes, void
   while (direct_ != nullptr && offset < end) {
     direct_->skip_to(file, offset);
     start_more();  // into memory that earlier ranges used, while this range arrives
+    if (direct_ == nullptr) break;
     const DirectReader::Found found = direct_->get(file, offset);
     if (found.data == nullptr) break;
     const bool last = next_.empty() && direct_->ranges() == 1;

@@ -163,7 +163,8 @@ TEST_F(Mistakes, WithCheckpoints) {
        {},
        {"generate", "--model", "other", "--prompt", "A", "--resume", last},
        kUsage,
-       {"--model other has another config.json (checkpoint: good) (give the model that it was trained from)"}},
+       {"--model other has another config.json (checkpoint: good) (give the model that it was "
+        "trained from)"}},
   });
 }
 
