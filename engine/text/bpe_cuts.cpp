@@ -11,7 +11,7 @@
 namespace strata::text {
 namespace {
 
-constexpr uint32_t kTableCharacters = 0x10000;
+constexpr uint32_t kTableOfCuts = 0x10000;
 constexpr uint8_t kRare = 254;     // of characters that have no place
 constexpr uint8_t kUnknown = 255;  // of characters that the vocabulary lacks
 
@@ -63,15 +63,15 @@ BpeCuts::BpeCuts(const Vocabulary& vocabulary, const std::vector<MergedToken>& t
 // The characters that most tokens have get the first places, so that the part of the table that is
 // used is small.
 void BpeCuts::add_places(const std::vector<MergedToken>& tokens) {
-  std::vector<uint32_t> counts(kTableCharacters);
+  std::vector<uint32_t> counts(kTableOfCuts);
   for (const MergedToken& token : tokens) {
     const std::string& text = *vocabulary_.token_of(token.id);
     for (size_t at = 0; at < text.size(); at += utf8_length(text[at])) {
       const uint32_t c = code_point_at(text, at);
-      if (c < kTableCharacters) ++counts[c];
+      if (c < kTableOfCuts) ++counts[c];
     }
   }
-  places_.assign(kTableCharacters, kUnknown);
+  places_.assign(kTableOfCuts, kUnknown);
   std::vector<std::pair<uint32_t, uint32_t>> known;
   for (int32_t id = 0; id <= vocabulary_.id_max(); ++id) {
     const std::string* token = vocabulary_.token_of(id);
@@ -79,7 +79,7 @@ void BpeCuts::add_places(const std::vector<MergedToken>& tokens) {
       continue;
     }
     const uint32_t c = code_point_at(*token, 0);
-    if (c >= kTableCharacters) continue;
+    if (c >= kTableOfCuts) continue;
     places_[c] = kRare;
     known.emplace_back(counts[c], c);
   }
@@ -119,7 +119,7 @@ void BpeCuts::add_neighbours(const std::vector<MergedToken>& tokens) {
   for (const uint64_t pair : pairs) {
     const uint32_t left = static_cast<uint32_t>(pair >> 29);
     const uint32_t right = static_cast<uint32_t>(pair >> 8) & 0x1FFFFF;
-    if (left < kTableCharacters && right < kTableCharacters) {
+    if (left < kTableOfCuts && right < kTableOfCuts) {
       const size_t row = places_[left];
       const size_t column = places_[right];
       if (row < kPlaces && column < kPlaces) {
@@ -140,7 +140,7 @@ int64_t BpeCuts::bytes() const {
 BpeCuts::Character BpeCuts::long_character_at(std::string_view piece, size_t at) const {
   const uint32_t code_point = code_point_at(piece, at);
   const size_t bytes = utf8_length(piece[at]);
-  if (code_point < kTableCharacters) {
+  if (code_point < kTableOfCuts) {
     return {code_point, places_[code_point], static_cast<uint8_t>(bytes)};
   }
   const bool is_known = vocabulary_.id_of(piece.substr(at, bytes)) >= 0;
