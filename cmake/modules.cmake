@@ -9,6 +9,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # At -O3 it takes std::string's operator+ for a copy onto itself (GCC bug 105651).
   list(APPEND flags -Wno-restrict)
 endif()
+if(CMAKE_UNITY_BUILD)
+  # Names of one file, which others may have as local ones.
+  list(APPEND flags -Wno-shadow)
+endif()
 if(STRATA_WERROR)
   list(APPEND flags -Werror)
 endif()

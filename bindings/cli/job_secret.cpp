@@ -16,7 +16,6 @@ namespace strata::cli {
 namespace {
 
 constexpr size_t kSecretBytesMin = 16;
-constexpr size_t kSecretBytesMax = 1024;
 constexpr const char* kHowToMake = "make one: (umask 077; openssl rand -hex 32 > FILE)";
 
 [[noreturn]] void refuse_secret(const std::string& path, const std::string& cause,

@@ -39,7 +39,6 @@ constexpr int kPeerIsGone = 4;
 constexpr double kHearS = 30;  // in which machines hear that another one failed, and end
 constexpr double kEndS = 300;  // in which machines that were asked to end then write a checkpoint
 constexpr double kTermS = 3;   // in which an ssh ends after SIGTERM
-constexpr size_t kSecretBytesMax = 1024;
 
 std::atomic<int> stop_signals = -1;  // an eventfd; all that the signal handler uses
 
