@@ -15,6 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/session/generation.h"
 #include "engine/session/model_use.h"
+#include "engine/train/metrics.h"
 
 namespace strata::cli {
 
@@ -40,8 +41,8 @@ int run_eval(const config::Options& options) {
     json.set("tokens", loss.tokens);
     std::puts(json.dump().c_str());
   } else {
-    std::printf("loss %.6f, perplexity %.3f, over %lld tokens\n", loss.mean, std::exp(loss.mean),
-                static_cast<long long>(loss.tokens));
+    std::printf("loss %.6f, perplexity %s, over %lld tokens\n", loss.mean,
+                train::perplexity_text(loss.mean, 3).c_str(), static_cast<long long>(loss.tokens));
   }
   return 0;
 }
@@ -125,7 +126,8 @@ int run_generate(const config::Options& given) {
   config::Options options = given;
   if (options.prompts.empty() && options.prompts_file.empty() && has_piped_input()) {
     options.prompts = {read_standard_input(kPromptBytesMax)};
-    if (options.prompts.front().ends_with('\n')) options.prompts.front().pop_back();
+    std::string& prompt = options.prompts.front();
+    if (prompt.ends_with('\n')) prompt.resize(prompt.size() - (prompt.ends_with("\r\n") ? 2 : 1));
   }
   train::WorkLine line(isatty(STDERR_FILENO) == 1);
   on_stop_signals(on_stop_generating);

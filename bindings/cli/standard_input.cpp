@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/text/text_files.h"
 
 namespace strata::cli {
 
@@ -26,13 +27,15 @@ std::string read_standard_input(int64_t bytes_max) {
     const ssize_t got = read(STDIN_FILENO, block.data(), block.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error(ErrorCode::kIo, "read standard input", errno);
-    if (got == 0) return text;
+    if (got == 0) break;
     text.append(block.data(), static_cast<size_t>(got));
     if (static_cast<int64_t>(text.size()) <= bytes_max) continue;
     throw Error(ErrorCode::kConfig,
                 fmt::format("read standard input: it has more than {} (cut it into parts)",
                             format_bytes(bytes_max)));
   }
+  if (text.starts_with(text::kUtf8Mark)) text.erase(0, text::kUtf8Mark.size());
+  return text;
 }
 
 }  // namespace strata::cli

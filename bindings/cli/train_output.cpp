@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -62,8 +61,8 @@ void Reporter::step(const train::StepMetrics& step) {
 
 void Reporter::evaluated(int64_t step, double loss) {
   output_.print(progress_.finish());
-  output_.print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {:.2f}\n", step,
-                            loss, std::exp(loss)));
+  output_.print(fmt::format("eval     step {}: held-out loss {:.4f}, perplexity {}\n", step, loss,
+                            train::perplexity_text(loss, 2)));
 }
 
 void Reporter::work(std::string_view what, int64_t done, int64_t total) {

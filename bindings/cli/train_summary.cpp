@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "engine/base/plural.h"
 #include "engine/base/shell_word.h"
 #include "engine/base/units.h"
@@ -126,8 +124,8 @@ std::string train_summary(const Outcome& outcome) {
     text += fmt::format("loss     {:.4f} at first, {:.4f} at last", result.first_loss,
                         result.last_loss);
     if (result.held_out_loss) {
-      text += fmt::format("; held out {:.4f}, perplexity {:.2f}", *result.held_out_loss,
-                          std::exp(*result.held_out_loss));
+      text += fmt::format("; held out {:.4f}, perplexity {}", *result.held_out_loss,
+                          train::perplexity_text(*result.held_out_loss, 2));
     }
     text += '\n' + best_line(options, result) + time_line(result);
     text +=

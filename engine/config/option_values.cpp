@@ -61,7 +61,7 @@ bool lacks_unit(const std::string& text) {
 
 const char* whole_problem(std::string_view text) {
   const bool is_long = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-  return is_long ? "is out of range" : "is not a whole number";
+  return is_long ? "is more than 9223372036854775807" : "is not a whole number";
 }
 
 // Parses a rate: "2GB/s" and "2GB" mean the same.

@@ -178,6 +178,11 @@ std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
                         "--chat-template)",
                         turn + 1));
       }
+      if (one->targets.empty()) {
+        throw Error(ErrorCode::kConfig, fmt::format("message {} adds nothing to the chat (give it "
+                                                    "text, or remove it)",
+                                                    turn + 1));
+      }
       texts.push_back(parts_of(*one));
     }
     return texts;

@@ -108,6 +108,12 @@ std::vector<DataItem> held_out_items(const std::vector<DataItem>& items,
       item.files = std::move(item.held_out);
     else if (!is_given)
       continue;
+    if (is_given && item.weight > 0) {
+      log(LogLevel::kWarning,
+          fmt::format("eval-data: {}: its weight has no effect: each token counts once (leave "
+                      "the weights out)",
+                      item.path));
+    }
     item.weight = 0;
     held_out.push_back(std::move(item));
   }
@@ -167,8 +173,8 @@ class Dataset::Opener {
 
   Dataset open(const std::vector<std::string>& paths) {
     std::vector<DataItem> items = data_items(paths);
-    data_.held_out_parts_ = read_items(held_out_items(items, options_));
-    data_.parts_ = read_items(items);
+    data_.held_out_parts_ = read_items(held_out_items(items, options_), true);
+    data_.parts_ = read_items(items, false);
     for (const DataItem& item : items) warn_of_files_left_out(item);
     split();
     for (size_t k = 0; k < data_.parts_.size(); ++k) warn(data_.parts_[k], data_.train_.parts()[k]);
@@ -177,12 +183,18 @@ class Dataset::Opener {
   }
 
  private:
-  // Reads each of the sequences.
-  std::vector<Part> read_items(const std::vector<DataItem>& items) {
+  // Reads each of the sequences. Text that is held out is a stream, whatever is trained on.
+  std::vector<Part> read_items(const std::vector<DataItem>& items, bool is_held_out) {
+    const auto is_record_file = [](const std::string& file) {
+      return kind_of_file(file) == FileKind::kRecords;
+    };
     std::vector<Part> parts;
     for (FilesOfPart& each : parts_of(items)) {
       Part part = {std::move(each.name), each.weight, {}};
-      part.data = read_data(part.name, each.files, tokenizer_, read_);
+      ReadOptions read = read_;
+      if (is_held_out && !std::ranges::all_of(each.files, is_record_file))
+        read.samples = config::SampleLayout::kStream;
+      part.data = read_data(part.name, each.files, tokenizer_, read);
       if (read_.room_bytes > 0) {
         read_.room_bytes = std::max<int64_t>(1, read_.room_bytes - part.data.bytes());
       }
@@ -295,10 +307,23 @@ int64_t Dataset::token_count() const {
 }
 
 uint64_t Dataset::fingerprint() const {
-  uint64_t hash = 0;
-  for (const auto* parts : {&parts_, &held_out_parts_}) {
-    for (const Part& part : *parts) hash = hash * 31 + part.data.fingerprint();
-  }
+  return with_draws(with_parts(with_parts(0, parts_), held_out_parts_));
+}
+
+uint64_t Dataset::train_fingerprint() const {
+  return with_draws(with_parts(0, parts_));
+}
+
+uint64_t Dataset::held_out_fingerprint() const {
+  return with_parts(0, held_out_parts_);
+}
+
+uint64_t Dataset::with_parts(uint64_t hash, const std::vector<Part>& parts) {
+  for (const Part& part : parts) hash = hash * 31 + part.data.fingerprint();
+  return hash;
+}
+
+uint64_t Dataset::with_draws(uint64_t hash) const {
   for (size_t k = 0; is_mixture() && k < parts_.size(); ++k) {
     hash = hash * 31 + static_cast<uint64_t>(train_.draws_of(k));
   }

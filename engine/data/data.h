@@ -82,6 +82,8 @@ class Dataset {
   int64_t token_count() const;
   // Fingerprint of training and held-out data (see TokenSequence::fingerprint).
   uint64_t fingerprint() const;
+  uint64_t train_fingerprint() const;     // of --data without its files for validation
+  uint64_t held_out_fingerprint() const;  // of files for validation; 0 without any
   int64_t bytes() const;
   // Lines for the start of a run: which formats were detected, how much data there is, what of it
   // is learned, what is cut, and an example (data_report.h).
@@ -97,6 +99,9 @@ class Dataset {
   class Opener;
 
   Dataset() = default;
+
+  static uint64_t with_parts(uint64_t hash, const std::vector<Part>& parts);
+  uint64_t with_draws(uint64_t hash) const;
 
   std::vector<Part> parts_;
   std::vector<Part> held_out_parts_;  // empty: held-out data is a part of `parts_`

@@ -180,7 +180,9 @@ std::vector<DataItem> data_items(const std::vector<std::string>& given, bool eva
 std::vector<std::string> files_left_out(const DataItem& item) {
   std::vector<std::string> read = item.files;
   read.insert(read.end(), item.held_out.begin(), item.held_out.end());
-  return text::left_out_of(item.path, read);
+  std::vector<std::string> left_out = text::left_out_of(item.path, read);
+  std::erase_if(left_out, is_readme);  // it is about the data
+  return left_out;
 }
 
 int64_t bytes_of_files(const std::vector<std::string>& files) {

@@ -84,9 +84,9 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   if (records == 0) return "";
   if (kept == 0) {
     return fmt::format(
-        "records share samples, and {} of {} go on in the next one (--samples packed keeps "
-        "them whole and apart)",
-        split, records);
+        "records share samples, and {} {} on in the next one (--samples packed keeps them whole "
+        "and apart)",
+        split == 0 ? "none" : fmt::format("{} of {}", split, records), split > 1 ? "go" : "goes");
   }
   // The last token of a record is a target only.
   const bool is_packed = !train.parts().empty() && train.parts().front().packing != nullptr;

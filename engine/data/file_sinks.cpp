@@ -107,13 +107,14 @@ void RecordsSink::refuse_all() const {
     idle = fmt::format("{} with {} ({})", idle_.count(), name_of_idle(*kind_), idle_.text());
   }
   if (beyond_.count() > 0) {
-    beyond = fmt::format("{} with nothing to learn in the first {} tokens ({})", beyond_.count(),
-                         target_.options.length, beyond_.text());
+    beyond = fmt::format("{} with nothing to learn in the first {} ({})", beyond_.count(),
+                         counted(target_.options.length, "token"), beyond_.text());
   }
   throw bad_data(path_,
-                 fmt::format("there is nothing to learn, all {} are left out: {}{}{} ({})",
-                             counted(record_count_, "record"), idle,
-                             idle.empty() || beyond.empty() ? "" : ", ", beyond,
+                 fmt::format("there is nothing to learn, {} left out: {}{}{} ({})",
+                             record_count_ == 1 ? "its only record is"
+                                                : fmt::format("all {} records are", record_count_),
+                             idle, idle.empty() || beyond.empty() ? "" : ", ", beyond,
                              beyond.empty() ? "complete them"
                                             : "shorten the prompts, or raise --sequence-length"));
 }
@@ -122,15 +123,19 @@ void RecordsSink::warn() const {
   std::vector<std::string>& warnings = target_.data.warnings;
   if (idle_.count() > 0) {
     warnings.push_back(
-        fmt::format("data: {}: {} of {} records have {} ({}): they teach nothing (complete or "
-                    "remove them)",
-                    path_, idle_.count(), record_count_, name_of_idle(*kind_), idle_.text()));
+        fmt::format("data: {}: {} of {} records {} {} ({}): {} left out, with nothing to "
+                    "learn (complete or remove {})",
+                    path_, idle_.count(), record_count_, idle_.count() == 1 ? "has" : "have",
+                    name_of_idle(*kind_), idle_.text(), idle_.count() == 1 ? "it is" : "they are",
+                    idle_.count() == 1 ? "it" : "them"));
   }
   if (beyond_.count() > 0) {
-    warnings.push_back(
-        fmt::format("data: {}: {} of {} records have nothing to learn in their first {} tokens "
-                    "({}): they are left out (shorten the prompts, or raise --sequence-length)",
-                    path_, beyond_.count(), record_count_, target_.options.length, beyond_.text()));
+    warnings.push_back(fmt::format(
+        "data: {}: {} of {} records {} nothing to learn in the first {} ({}): {} left out "
+        "(shorten the prompts, or raise --sequence-length)",
+        path_, beyond_.count(), record_count_, beyond_.count() == 1 ? "has" : "have",
+        counted(target_.options.length, "token"), beyond_.text(),
+        beyond_.count() == 1 ? "it is" : "they are"));
   }
 }
 

@@ -24,9 +24,10 @@ void RecordTokenizer::record(std::string_view item, const std::string& path, int
   config::Json json = options_.rules.columns.renamed(parse_record(item, path, line));
   const RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
   sink.begin_record(record.has_lesson);
+  if (!record.has_lesson) return sink.end_record();  // else an end would be learned alone
   if (record.chat) {
     for (const auto& parts : chats_.render(*record.chat, where)) document(parts, true, sink);
-  } else if (!record.parts.empty()) {
+  } else {
     document(record.parts, false, sink);
   }
   sink.end_record();

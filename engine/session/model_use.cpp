@@ -142,6 +142,10 @@ train::Inference::Loss evaluate_model(const config::Options& given,
                                .keeps_tail = !part,
                                .limits = train::limits_for_reading(options, facts),
                                .cache_directory = cache_directory});
+  if (data->is_mixture()) {
+    log(LogLevel::kWarning,
+        "eval: the weights of --data have no effect: each token counts once (leave them out)");
+  }
   tokenizer.reset();  // frees memory for the passes
   malloc_trim(0);
   const train::RunPlan plan = inference_plan(options, *model, facts, data->bytes());

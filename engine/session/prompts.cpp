@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/json_stream.h"
+#include "engine/text/text_files.h"
 #include "engine/text/text_unicode.h"
 
 namespace strata::session {
@@ -21,6 +22,7 @@ void each_line(const char* option, const std::string& path, const Use& use) {
   std::string line;
   int64_t count = 0;
   for (int64_t number = 1; std::getline(file, line); ++number) {
+    if (number == 1 && line.starts_with(text::kUtf8Mark)) line.erase(0, text::kUtf8Mark.size());
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (text::find_invalid_utf8(line) != std::string::npos) {
@@ -49,6 +51,21 @@ std::string prompt_of(const char* option, const Json& object, const std::string&
       ErrorCode::kConfig,
       fmt::format("{}: {}:{}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
                   option, path, number));
+}
+
+void require_question(const char* option, const Json& messages, const std::string& path,
+                      int64_t number) {
+  if (messages.items().empty()) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("{}: {}:{}: there is no message to answer (write one of the user)",
+                            option, path, number));
+  }
+  const Json* role = messages.items().back().find("role");
+  if (role == nullptr || !role->is_string() || role->string() != "assistant") return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("{}: {}:{}: the last message is the assistant's, so there is nothing to "
+                          "answer (end with one of the user)",
+                          option, path, number));
 }
 
 Json message(const char* role, const std::string& content) {
@@ -90,6 +107,7 @@ std::vector<AskedChat> read_chats(const char* option, const std::string& path,
     const Json object = has_objects ? config::parse_json_at(number, line, path) : Json();
     const Json* messages = object.is_object() ? object.find("messages") : nullptr;
     if (messages != nullptr && messages->is_array()) {
+      require_question(option, *messages, path, number);
       chats.push_back(asked(*messages, options));
     } else {
       chats.push_back(

@@ -72,11 +72,6 @@ config::SampleLayout samples_of(const config::Options& options) {
   std::vector<std::string> files;
   for (const data::DataItem& item : data::data_items(options.data)) {
     files.insert(files.end(), item.files.begin(), item.files.end());
-    files.insert(files.end(), item.held_out.begin(), item.held_out.end());
-  }
-  for (const data::DataItem& item : data::data_items(options.eval_data, true)) {
-    const auto& read = item.held_out.empty() ? item.files : item.held_out;
-    files.insert(files.end(), read.begin(), read.end());
   }
   return data::natural_layout(files, {.columns = data::RecordColumns::parse(options.columns)});
 }

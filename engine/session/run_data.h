@@ -14,7 +14,7 @@
 // The data of a run, as its options say.
 namespace strata::session {
 
-// --samples, or where it is auto, what suits the files of --data and --eval-data.
+// --samples, or where it is auto, what suits the files of --data to train on.
 config::SampleLayout samples_of(const config::Options& options);
 
 // How the data of --data is used; --samples is settled by samples_of().

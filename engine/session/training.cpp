@@ -121,6 +121,7 @@ void Training::prepare() {
   read_data();
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  train::warn_of_long_step(options_, *data_);
   if (trains()) log_changes(resumed_);
   facts_.data_bytes = data_->bytes() + sample_bytes();
   train::require_fit(model_->spec(), options_, facts_);

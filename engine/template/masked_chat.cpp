@@ -36,9 +36,11 @@ std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const C
                                       size_t index) {
   const auto prompt = render_first(chat_template, chat, index, true);
   auto text = prompt ? render_first(chat_template, chat, index + 1, false) : std::nullopt;
-  if (!text || !text->starts_with(*prompt) || text->size() == prompt->size()) return std::nullopt;
+  if (!text || !text->starts_with(*prompt)) return std::nullopt;
   const ByteRange added = {prompt->size(), text->size()};
-  return MaskedChat{std::move(*text), {added}};
+  MaskedChat turn = {std::move(*text), {}};
+  if (added.begin < added.end) turn.targets.push_back(added);
+  return turn;
 }
 
 std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const Chat& given) {
@@ -53,7 +55,7 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
   }
   for (const size_t index : assistant_turns(chat)) {
     const auto turn = render_turn(chat_template, chat, index);
-    if (!turn || !masked.text.starts_with(turn->text)) return std::nullopt;
+    if (!turn || turn->targets.empty() || !masked.text.starts_with(turn->text)) return std::nullopt;
     masked.targets.push_back(turn->targets.front());
   }
   return masked;

@@ -28,8 +28,9 @@ struct MaskedChat {
 std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const Chat& chat);
 
 // Renders the messages up to the one at `index`, whose addition is the only target: what a model
-// that answers at this place has seen. Nothing when the generation prompt is not how the message
-// begins, when the template adds nothing for the message, or when it refuses these messages.
+// that answers at this place has seen. No target when the template adds nothing for the message.
+// Nothing when the generation prompt is not how the message begins, or when the template refuses
+// these messages.
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
                                       size_t index);
 

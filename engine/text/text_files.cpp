@@ -140,6 +140,10 @@ FileReader::FileReader(const std::string& path) : path_(path) {
                 fmt::format("open data: {}: it is not a regular file (give a file)", path));
   }
   bytes_ = info.st_size;
+  char head[kUtf8Mark.size()] = {};
+  const bool has_mark = pread(file_, head, sizeof head, 0) == sizeof head &&
+                        std::string_view(head, sizeof head) == kUtf8Mark;
+  if (has_mark) begin_bytes_ = lseek(file_, sizeof head, SEEK_SET);
 }
 
 FileReader::~FileReader() {
@@ -259,7 +263,7 @@ void for_each_text_block(const std::string& path,
   FileReader reader(path);
   std::string block;
   block.reserve(kBlockBytes + kBlockBytes / 16);  // with room for the rest after a cut
-  int64_t offset_bytes = 0;
+  int64_t offset_bytes = reader.begin_bytes();
   bool is_last = false;
   while (!is_last) {
     const size_t kept = block.size();

@@ -41,7 +41,11 @@ std::string read_text_file(const std::string& path, int64_t bytes_max);
 // Replaces the file atomically: a reader sees the old text or the new one.
 void write_text_file(const std::string& path, std::string_view text);
 
-// Reads a regular file from start to end. Failure: Error that names the file.
+// The byte order mark that some editors put before a text of UTF-8; it is no part of the text.
+inline constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
+
+// Reads a regular file from start to end, without a byte order mark. Failure: Error that names the
+// file.
 class FileReader {
  public:
   explicit FileReader(const std::string& path);
@@ -50,6 +54,7 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
 
   int64_t bytes() const { return bytes_; }
+  int64_t begin_bytes() const { return begin_bytes_; }  // of the file, before what read() gives
   // Up to `count` bytes; fewer only at the end of the file.
   size_t read(char* buffer, size_t count);
 
@@ -57,6 +62,7 @@ class FileReader {
   std::string path_;
   int file_ = -1;
   int64_t bytes_ = 0;
+  int64_t begin_bytes_ = 0;
 };
 
 // Reads the lines of a file from start to end. Memory: the longest line.
@@ -81,7 +87,7 @@ class LineReader {
   size_t end_ = 0;
   size_t next_ = 0;  // start of the next line
   int64_t number_ = 0;
-  int64_t end_bytes_ = 0;
+  int64_t end_bytes_ = reader_.begin_bytes();
   bool has_end_ = true;
 };
 

@@ -64,6 +64,13 @@ double LossMean::perplexity() const {
   return std::exp(mean());
 }
 
+std::string perplexity_text(double loss, int decimals) {
+  constexpr double kLong = 1e6;
+  const double perplexity = std::exp(loss);
+  return perplexity < kLong ? fmt::format("{:.{}f}", perplexity, decimals)
+                            : fmt::format("{:.3g}", perplexity);
+}
+
 std::string metrics_line(const StepMetrics& metrics) {
   Json stalls = Json::object();
   for (const auto& [cause, seconds] : metrics.stall_s) stalls.set(cause, seconds);

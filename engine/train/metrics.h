@@ -62,6 +62,9 @@ struct LossMean {
   double perplexity() const;
 };
 
+// The perplexity of a loss with this many decimals, or from 1e6 on with three digits: "1.07e+13".
+std::string perplexity_text(double loss, int decimals);
+
 // The line of one record in the file, without the line end.
 std::string metrics_line(const StepMetrics& metrics);
 std::string metrics_line(const EvaluationMetrics& metrics);

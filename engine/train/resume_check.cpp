@@ -99,13 +99,19 @@ void compare_copies(const Json& saved, const config::Options& options, ResumeCha
       fmt::format("--shard-ranks {} (checkpoint: {})", text(options), text(before)));
 }
 
+std::string hash_text(uint64_t hash) {
+  return fmt::format("{:016x}", hash);
+}
+
 }  // namespace
 
 Json about_data(const data::Dataset& data) {
   Json json = Json::object();
   json.set("tokens", data.token_count());
   json.set("samples", data.train().sample_count());
-  json.set("hash", fmt::format("{:016x}", data.fingerprint()));
+  json.set("hash", hash_text(data.train_fingerprint()));
+  if (data.held_out_fingerprint() != 0)
+    json.set("held_out_hash", hash_text(data.held_out_fingerprint()));
   return json;
 }
 
@@ -162,17 +168,27 @@ ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
     const Json* value = saved->find(name);
     return value != nullptr && value->dump() != here.find(name)->dump();
   };
+  const Json* held_out = saved->find("held_out_hash");
+  // An older checkpoint has one hash of all that is trained on and held out.
+  const auto is_of_all = [&] {
+    return held_out == nullptr &&
+           saved->find("hash")->dump() == Json(hash_text(data.fingerprint())).dump();
+  };
   const auto number = [&](const char* name) {
     return fmt::format("{} (checkpoint: {})", here.find(name)->dump(), saved->find(name)->dump());
   };
   if (differs("tokens")) {
     changes.breaking.push_back("--data has another number of tokens, " + number("tokens"));
-  } else if (differs("hash")) {
+  } else if (differs("hash") && !is_of_all()) {
     changes.breaking.push_back("--data has other tokens, hash " + number("hash"));
   } else if (differs("samples")) {
     changes.breaking.push_back("another number of samples is left to train on, " +
                                number("samples") +
-                               ", because --eval-every or --eval-fraction hold out others");
+                               ", because --eval-every, --eval-fraction or --eval-data hold out "
+                               "others");
+  } else if (held_out != nullptr && here.find("held_out_hash") != nullptr &&
+             differs("held_out_hash")) {
+    changes.breaking.push_back("--eval-data has other tokens, hash " + number("held_out_hash"));
   }
   return changes;
 }

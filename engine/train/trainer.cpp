@@ -56,6 +56,18 @@ int64_t planned_steps(const config::Options& options, const data::Dataset& data)
   return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
 
+void warn_of_long_step(const config::Options& options, const data::Dataset& data) {
+  const double epochs = options.epochs > 0 ? options.epochs : 1.0;
+  const int64_t samples = data.train().sample_count();
+  const double most = epochs * static_cast<double>(samples);
+  if (options.steps > 0 || static_cast<double>(options.step_samples()) <= most) return;
+  log(LogLevel::kWarning,
+      fmt::format("epochs: {:g}: a step takes {} of data with {}, so the run has one step of "
+                  "{:.3g} epochs (lower --accumulate or --micro-batch, or give --steps)",
+                  epochs, counted(options.step_samples(), "sample"), samples,
+                  epochs_at(options, data, 1)));
+}
+
 namespace {
 
 // Runs a rank. A failure ends the other ranks' waits.

@@ -94,6 +94,8 @@ struct TrainResult {
 // The number of steps of a run: --steps, or as many as use every sample --epochs times. If the last
 // step has rows left, it takes samples of the next epoch.
 int64_t planned_steps(const config::Options& options, const data::Dataset& data);
+// Warns where epochs are given, or none, and one step takes more samples than they have.
+void warn_of_long_step(const config::Options& options, const data::Dataset& data);
 
 // How often a run has used the data after so many steps.
 double epochs_at(const config::Options& options, const data::Dataset& data, int64_t step);

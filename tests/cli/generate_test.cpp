@@ -88,6 +88,20 @@ TEST_F(Generate, SeveralTextsArePrintedInTheirOrder) {
   EXPECT_NE(out.find("\n--- 2 of 2 ---\nA ship"), std::string::npos) << out;
 }
 
+TEST_F(Generate, APromptHasNoByteOrderMarkAndNoLineEnd) {
+  write_text(sandbox_ / "marked.txt", "\xEF\xBB\xBFThe harbour\r\n");
+  const Arguments how = {"--max-new-tokens", "3", "--json"};
+  Arguments named = {"--prompt", "The harbour"}, filed = {"--prompts-file", "marked.txt"};
+  named.insert(named.end(), how.begin(), how.end());
+  filed.insert(filed.end(), how.begin(), how.end());
+  const std::string expected = run(named);
+  EXPECT_EQ(run(filed), expected);
+  Process piped(with(how), {.directory = sandbox_.path(),
+                            .wrap = {"bash", "-c", "\"$@\" < marked.txt", "bash"}});
+  EXPECT_EQ(piped.wait(), 0) << piped.err();
+  EXPECT_EQ(piped.out(), expected);
+}
+
 TEST_F(Generate, AStopTextEndsAText) {
   const Arguments greedy = {"--prompt",         "A",  "--temperature", "0",
                             "--max-new-tokens", "24", "--json"};
@@ -271,6 +285,18 @@ TEST_F(Generate, PromptsThatCannotBeReadAreRefused) {
   EXPECT_NE(refused({"--prompt", "A", "--prompts-file", "empty.txt"}, kUsage)
                 .find("are two sources of prompts"),
             std::string::npos);
+}
+
+TEST_F(Generate, AChatThatAsksNothingIsRefusedWithItsLine) {
+  const auto refusal = [&](const std::string& messages) {
+    write_text(sandbox_ / "chats.jsonl", "{\"prompt\": \"A\"}\n{\"messages\": " + messages + "}\n");
+    return refused({"--chat", "--prompts-file", "chats.jsonl", "--chat-template", "chatml"},
+                   kUsage);
+  };
+  EXPECT_HAS(refusal("[]"), "chats.jsonl:2: there is no message");
+  EXPECT_HAS(
+      refusal(R"([{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}])"),
+      "chats.jsonl:2: the last message is the assistant's");
 }
 
 // As many as it has tokens, and not as it has room for, choose its factors.

@@ -50,6 +50,19 @@ TEST_F(Tokenize, PrintsIdsOfAnArgumentAFileAndStandardInput) {
   EXPECT_EQ(tokenize({"--data", "-"}, "b\n"), "4 1 3 4\n");
 }
 
+TEST_F(Tokenize, LeavesOutAByteOrderMark) {
+  write_text(sandbox_ / "x.txt",
+             "\xEF\xBB\xBF"
+             "ab\na");
+  write_text(sandbox_ / "x.jsonl", "\xEF\xBB\xBF{\"text\": \"ab\"}\n");
+  EXPECT_EQ(tokenize({"--data", "x.txt", "--special", "off"}), "2 3 0\n");
+  EXPECT_EQ(tokenize({"--data", "x.jsonl", "--special", "off"}), "2\n");
+  EXPECT_EQ(tokenize({},
+                     "\xEF\xBB\xBF"
+                     "ab"),
+            "4 2 4\n");
+}
+
 TEST_F(Tokenize, PrintsPiecesAndTextAndCounts) {
   EXPECT_EQ(tokenize({"--text", "ab\n", "--pieces", "--decode"}),
             "4\t\"<e>\"\n2\t\"ab\"\n3\t\"\\n\"\n4\t\"<e>\"\n\"<e>ab\\n<e>\"\n");

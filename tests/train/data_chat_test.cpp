@@ -142,6 +142,13 @@ TEST_F(DataChat, WhatTheTemplateCannotRenderIsRefusedWithItsLine) {
                                "{% for m in messages %}{{ m.content }}{% endfor %}"
                                "{{ 'x' if add_generation_prompt }}"),
                        "message 2 does not begin with the template's generation prompt"));
+  const char* silent =
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":""},)"
+      R"({"role":"user","content":"R"},{"role":"assistant","content":"B"}]})";
+  EXPECT_TRUE(contains(refusal(silent,
+                               "{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}"
+                               "{{ 'a' if add_generation_prompt }}"),
+                       "message 2 adds nothing to the chat (give it text, or remove it)"));
 }
 
 }  // namespace

@@ -29,6 +29,14 @@ TEST_F(NaturalLayout, RecordsWithPromptsArePacked) {
   EXPECT_EQ(of({write("no_name", R"({"prompt":"a","completion":"b"})")}), SampleLayout::kPacked);
 }
 
+TEST_F(NaturalLayout, AByteOrderMarkIsNoPartOfTheFirstRecord) {
+  EXPECT_EQ(of({write("a.jsonl", "\xEF\xBB\xBF{\"prompt\":\"a\",\"completion\":\"b\"}")}),
+            SampleLayout::kPacked);
+  EXPECT_EQ(of({write("no_name", "\xEF\xBB\xBF{\"prompt\":\"a\",\"completion\":\"b\"}")}),
+            SampleLayout::kPacked);
+  EXPECT_EQ(of({write("b.jsonl", "\xEF\xBB\xBF{\"text\":\"a\"}")}), SampleLayout::kStream);
+}
+
 TEST_F(NaturalLayout, AllOtherDataIsAStream) {
   EXPECT_EQ(of({}), SampleLayout::kStream);
   EXPECT_EQ(of({texts_}), SampleLayout::kStream);

@@ -49,6 +49,19 @@ TEST_F(DataForms, AnArrayIsReadAsItsItems) {
   EXPECT_TRUE(contains(message("[]"), "it has no record"));
 }
 
+TEST_F(DataForms, AByteOrderMarkBeforeAFileIsLeftOut) {
+  const auto same = [&](const std::string& name, const std::string& text) {
+    EXPECT_EQ(read({write("marked" + name, "\xEF\xBB\xBF" + text)}), read({write(name, text)}));
+  };
+  same("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
+  same("a.json", "[{\"prompt\":\"a\",\"completion\":\"b\"}]");
+  same("a.txt", "text");
+  EXPECT_TRUE(contains(error_of(write("b.txt", "\xEF\xBB\xBFt\xFF"), {.length = 1}),
+                       "b.txt: byte 4 (0xff) is not UTF-8"));
+  EXPECT_TRUE(contains(error_of(write("c.txt", "\xEF\xBB\xBF{\"text\":\"a\"}"), {.length = 1}),
+                       "its first line is a JSON record"));
+}
+
 // The reader's blocks have 1 MiB, so that items and escapes lie across their ends.
 TEST_F(DataForms, AnArrayIsReadInBlocks) {
   std::string array = "[";
@@ -160,6 +173,23 @@ TEST_F(DataForms, HeldOutDataMayBeElsewhere) {
   EXPECT_EQ(data.train().sample_count(), 2);
   EXPECT_EQ(data.held_out().sample_count(), 2);
   EXPECT_NE(data.fingerprint(), open(train, {.length = 2}).fingerprint());
+}
+
+TEST_F(DataForms, TextThatIsHeldOutIsAStream) {
+  const std::string train = write("a.jsonl", R"({"prompt":"a","completion":"b"})");
+  const Dataset data = open(train, {.length = 2,
+                                    .held_out_data = {write("b.txt", "bbbb")},
+                                    .samples = config::SampleLayout::kPacked});
+  EXPECT_EQ(data.held_out().sample_count(), 2);
+  EXPECT_EQ(data.train_fingerprint(),
+            open(train, {.length = 2, .samples = config::SampleLayout::kPacked}).fingerprint());
+  EXPECT_NE(data.held_out_fingerprint(), 0u);
+}
+
+TEST_F(DataForms, AReadmeBesideRecordsIsNotMissed) {
+  write("g/README.md", "about");
+  write("g/a.jsonl", R"({"text":"aaaa"})");
+  EXPECT_EQ(warnings_of(folder_ / "g", {.length = 1}), "");
 }
 
 class DataWeights : public DataForms {

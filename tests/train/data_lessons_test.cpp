@@ -41,6 +41,12 @@ TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
   EXPECT_TRUE(contains(error_of(write("b.jsonl", idle + silent), {.length = 1}),
                        "there is nothing to learn, all 2 records are left out: 2 with no assistant "
                        "message with text (lines 1, 2) (complete them)"));
+  EXPECT_TRUE(contains(error_of(write("e.jsonl", silent), {.length = 1}),
+                       "there is nothing to learn, its only record is left out: 1 with no"));
+  EXPECT_TRUE(
+      contains(warnings_of(write("f.jsonl", kTaught + silent), {.length = 1}),
+               "1 of 2 records has no assistant message with text (line 2): it is left out, "
+               "with nothing to learn (complete or remove it)"));
 
   std::string many = R"({"prompt":"p","completion":"c"})";
   for (int k = 0; k < 7; ++k)
@@ -51,6 +57,35 @@ TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
   EXPECT_TRUE(contains(cut, "7 of 8 records have an empty completion (lines 2, 3, 4, 5, 6, ...)"))
       << cut;
   EXPECT_EQ(warnings_of(write("d.jsonl", R"({"prompt":"p","completion":"c"})"), {.length = 1}), "");
+}
+
+// Not even the end of an empty answer is learned.
+TEST_F(DataTest, RecordsThatTeachNothingAreLeftOut) {
+  const std::string silent =
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":""}]})"
+      "\n";
+  const std::string empty = R"({"prompt":"p","completion":""})"
+                            "\n";
+  const std::string full = R"({"prompt":"p","completion":"c"})"
+                           "\n";
+  for (const auto layout : {config::SampleLayout::kStream, config::SampleLayout::kPacked}) {
+    const DataOptions options = {.length = 60, .keeps_tail = true, .samples = layout};
+    EXPECT_EQ(told_of(open(write("a.jsonl", silent + kTaught + silent), options)),
+              told_of(open(write("b.jsonl", kTaught), options)));
+    EXPECT_EQ(told_of(open(write("c.jsonl", full + empty + full), options)),
+              told_of(open(write("d.jsonl", full + full), options)));
+  }
+}
+
+TEST_F(DataTest, RecordsBeyondTheFirstTokenAreCounted) {
+  const DataOptions options = {.length = 1, .samples = config::SampleLayout::kRecord};
+  EXPECT_TRUE(
+      contains(warnings_of(write("a.jsonl", R"({"prompt":"pp","completion":"c"})"
+                                            "\n"
+                                            R"({"prompt":"p","completion":"c"})"),
+                           options),
+               "1 of 2 records has nothing to learn in the first 1 token (line 1): it is left "
+               "out (shorten"));
 }
 
 TEST_F(DataTest, CompletionsThatNoSampleHoldsAreCounted) {

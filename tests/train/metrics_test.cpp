@@ -220,5 +220,12 @@ TEST(Progress, TerminalLineIsRedrawnWithinItsWidth) {
   EXPECT_EQ(line.finish(), "");
 }
 
+TEST(Perplexity, IsShortHoweverLargeItIs) {
+  EXPECT_EQ(perplexity_text(0, 3), "1.000");
+  EXPECT_EQ(perplexity_text(6.25, 2), "518.01");
+  EXPECT_EQ(perplexity_text(70, 3), "2.52e+30");
+  EXPECT_EQ(perplexity_text(1e3, 3), "inf");
+}
+
 }  // namespace
 }  // namespace strata::train

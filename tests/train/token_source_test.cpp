@@ -49,7 +49,7 @@ TEST_F(RecordSamples, EachRecordIsPaddedOrCut) {
   EXPECT_EQ(data.train().target_count(1), 3);
   EXPECT_EQ(data.token_count(), 3 + 5 + 4);
   EXPECT_TRUE(contains(warnings_of(path, options),
-                       "1 of 4 records have nothing to learn in their first 4 tokens (line 2)"));
+                       "1 of 4 records has nothing to learn in the first 4 tokens (line 2)"));
   EXPECT_TRUE(contains(unwrapped(data.description()),
                        "1 record is cut, which loses 4 of 16 tokens (raise --sequence-length)"))
       << data.description();
@@ -74,7 +74,7 @@ TEST_F(RecordSamples, TheReportShowsWhatIsLearned) {
                                             R"({"prompt":"12\n","completion":"a\u00e9b"})");
   const std::string report = open(path, {.length = 2}).description();
   EXPECT_TRUE(
-      contains(unwrapped(report), "records share samples, and 1 of 2 go on in the next one"))
+      contains(unwrapped(report), "records share samples, and 1 of 2 goes on in the next one"))
       << report;
   // The tokenizer of these tests decodes bytes as words.
   EXPECT_TRUE(contains(report, "\n         - 1 2 ")) << report;

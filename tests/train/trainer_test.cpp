@@ -14,6 +14,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "tests/support/byte_tokenizer.h"
+#include "tests/support/log_capture.h"
 #include "tests/train/training_run.h"
 
 namespace strata::train {
@@ -68,6 +69,26 @@ TEST_F(Training, RoundsItsEpochsToStepsOnce) {
   options_.micro_batch = 11;
   options_.accumulate = options_.ranks = 1;
   EXPECT_EQ(steps(1.1), 1);  // 1.1 * 10 is a little more than 11
+}
+
+TEST_F(Training, WarnsWhereOneStepIsMoreThanItsEpochs) {
+  write_tokens(20);
+  options_.micro_batch = 1;
+  const auto warning = [&](int64_t accumulate, double epochs, int64_t steps) {
+    options_.accumulate = accumulate;
+    options_.epochs = epochs;
+    options_.steps = steps;
+    const test::LogCapture captured;
+    warn_of_long_step(options_, open_data());
+    return captured.text();
+  };
+  EXPECT_NE(warning(100, 1, 0).find("epochs: 1: a step takes 100 samples of data with 20, so the "
+                                    "run has one step of 5 epochs"),
+            std::string::npos);
+  EXPECT_NE(warning(21, 0, 0), "");
+  EXPECT_EQ(warning(20, 1, 0), "");
+  EXPECT_EQ(warning(100, 5, 0), "");
+  EXPECT_EQ(warning(100, 0, 1), "") << "as many steps as were asked for";
 }
 
 // By the samples of a step, whoever computes them.
