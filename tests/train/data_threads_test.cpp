@@ -170,7 +170,7 @@ TEST_F(DataThreads, WarningsAreThoseOfOneThread) {
       expect_equal({write("a.jsonl", lines)}, {.length = 60, .samples = SampleLayout::kRecord});
   EXPECT_TRUE(contains(one, "600 of 3001 records have an empty completion (lines 2, 7, 12, 17, "))
       << one.substr(one.size() - 1000);
-  EXPECT_TRUE(contains(one, "have nothing to learn in their first 60 tokens"));
+  EXPECT_TRUE(contains(one, "have nothing to learn in the first 60 tokens"));
   EXPECT_TRUE(contains(expect_equal({folder_ / "a.jsonl"}, {.length = 100'000}), "100000"));
 }
 
