@@ -32,15 +32,16 @@ ModelSource::ModelSource(const model::ModelDirectory& directory, const model::Mo
       ahead_(directory, alone ? model::transfer_buffer_bytes(spec) : 0) {}
 
 // The parts of a chunk in the order in which they are read.
-template <typename Visit>
-void ModelSource::for_each_part(const exec::ChunkState& chunk, const Visit& visit) const {
+std::vector<model::ReadAhead::Part> ModelSource::parts_of(const exec::ChunkState& chunk) const {
+  std::vector<model::ReadAhead::Part> parts;
   for (const model::Parameter& parameter : spec_.segments[chunk.segment].parameters) {
-    if (parameter.frozen != chunk.frozen) continue;
     const int64_t first = std::max(parameter.offset, chunk.hi_first);
     const int64_t last =
         std::min(parameter.offset + parameter.numel, chunk.hi_first + chunk.hi_count);
-    visit(Part{parameter, first, last});
+    if (parameter.frozen != chunk.frozen || first >= last) continue;
+    parts.push_back({&parameter, first - parameter.offset, last - first});
   }
+  return parts;
 }
 
 void ModelSource::expect(std::span<const exec::ChunkState> next) {
@@ -58,13 +59,8 @@ void ModelSource::expect(std::span<const exec::ChunkState> next) {
     ahead_.forget();
   }
   for (const exec::ChunkState& chunk : next.subspan(std::min(expected_.size(), next.size()))) {
-    std::vector<model::ReadAhead::Part> parts;
-    for_each_part(chunk, [&](const Part& part) {
-      const int64_t count = std::max<int64_t>(0, part.last - part.first);
-      parts.push_back({&part.parameter, part.first - part.parameter.offset, count});
-    });
     expected_.push_back(chunk.chunk);
-    ahead_.expect(parts);
+    ahead_.expect(parts_of(chunk));
   }
 }
 
@@ -78,11 +74,11 @@ void ModelSource::read(const exec::ChunkState& chunk) {
     clear_moments(chunk);
   }
   int64_t next = chunk.hi_first;
-  for_each_part(chunk, [&](const Part& part) {
-    clear(chunk, next, part.parameter.offset);
+  for (const model::ReadAhead::Part& part : parts_of(chunk)) {
+    clear(chunk, next, part.parameter->offset);
     read_whole(chunk, part);
-    next = std::max(next, part.parameter.offset + part.parameter.numel);
-  });
+    next = std::max(next, part.parameter->offset + part.parameter->numel);
+  }
   clear(chunk, next, chunk.hi_first + chunk.hi_count);
 }
 
@@ -99,9 +95,10 @@ void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t la
               static_cast<size_t>(last - first) * sizeof(uint16_t));
 }
 
-void ModelSource::read_whole(const exec::ChunkState& chunk, const Part& part) {
-  const auto& [parameter, first, last] = part;
-  if (first >= last) return;
+void ModelSource::read_whole(const exec::ChunkState& chunk, const model::ReadAhead::Part& part) {
+  const model::Parameter& parameter = *part.parameter;
+  const int64_t first = parameter.offset + part.first;
+  const int64_t last = first + part.count;
   if (chunk.has_masters()) {
     read_part(chunk, parameter, first, last, true);
     return;

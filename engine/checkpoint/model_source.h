@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
@@ -28,16 +29,9 @@ class ModelSource : public exec::StateSource {
   void expect(std::span<const exec::ChunkState> next) override;
 
  private:
-  // Elements [first, last) of a parameter that lie in a chunk.
-  struct Part {
-    const model::Parameter& parameter;
-    int64_t first;
-    int64_t last;
-  };
-  template <typename Visit>
-  void for_each_part(const exec::ChunkState& chunk, const Visit& visit) const;
+  std::vector<model::ReadAhead::Part> parts_of(const exec::ChunkState& chunk) const;
   static void clear(const exec::ChunkState& chunk, int64_t first, int64_t last);
-  void read_whole(const exec::ChunkState& chunk, const Part& part);
+  void read_whole(const exec::ChunkState& chunk, const model::ReadAhead::Part& part);
   void read_part(const exec::ChunkState& chunk, const model::Parameter& parameter, int64_t first,
                  int64_t last, bool own);
 
