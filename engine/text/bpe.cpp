@@ -29,16 +29,11 @@ int32_t right_of(uint64_t pair) {
   return static_cast<int32_t>(pair & 0xFFFFFFFFu);
 }
 
-uint64_t hash_of(uint64_t pair) {
-  pair *= 0x9E3779B97F4A7C15u;
-  return pair ^ (pair >> 29);
-}
-
 }  // namespace
 
 inline const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
   const uint64_t pair = pair_of(left, right);
-  const uint64_t hash = hash_of(pair);
+  const uint64_t hash = spread(pair);
   const uint64_t bit = hash & (merge_filter_.size() * 64 - 1);
   if ((merge_filter_[bit / 64] >> bit % 64 & 1) == 0) return nullptr;
   const uint64_t mask = merges_.size() - 1;
@@ -81,10 +76,10 @@ void BpeModel::add_merges(BpeRules& rules) {
                                                                       : left + right));
     }
     const uint64_t pair = pair_of(left_id, right_id);
-    uint64_t slot = hash_of(pair) & mask;
+    uint64_t slot = spread(pair) & mask;
     while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair) slot = (slot + 1) & mask;
     const int32_t rank = rules.ranks.empty() ? static_cast<int32_t>(index) : rules.ranks[index];
-    const uint64_t bit = hash_of(pair) & (merge_filter_.size() * 64 - 1);
+    const uint64_t bit = spread(pair) & (merge_filter_.size() * 64 - 1);
     merge_filter_[bit / 64] |= uint64_t{1} << bit % 64;
     merges_[slot] = {pair, rank, joined_id};  // of a merge listed twice, the later rank counts
     ++index;
@@ -122,7 +117,7 @@ void BpeModel::add_cuts() {
     }
   }
   cuts_.emplace(
-      vocabulary(), tokens,
+      vocabulary(), character_ids_, tokens,
       BpeCuts::Rules{.bytes_stand_alone = has_all_bytes && !joins, .has_unsure_cuts = !joins});
   if (!joins) add_splits();
 }

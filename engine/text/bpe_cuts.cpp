@@ -11,7 +11,6 @@
 namespace strata::text {
 namespace {
 
-constexpr uint32_t kTableOfCuts = 0x10000;
 constexpr uint8_t kRare = 254;     // of characters that have no place
 constexpr uint8_t kUnknown = 255;  // of characters that the vocabulary lacks
 
@@ -25,11 +24,6 @@ constexpr uint64_t kFree = ~uint64_t{0};
 
 uint64_t key_of(uint32_t left, uint32_t right) {
   return uint64_t{left} << 21 | right;
-}
-
-uint64_t slot_of(uint64_t key) {
-  key *= 0x9E3779B97F4A7C15u;
-  return key ^ (key >> 29);
 }
 
 enum class Kind : uint8_t { kSpace, kLetter, kCapital, kDigit, kOther };
@@ -54,32 +48,29 @@ uint8_t strength_of_rank(int32_t rank) {
 
 }  // namespace
 
-BpeCuts::BpeCuts(const Vocabulary& vocabulary, const std::vector<MergedToken>& tokens, Rules rules)
+BpeCuts::BpeCuts(const Vocabulary& vocabulary, std::span<const int32_t> character_ids,
+                 const std::vector<MergedToken>& tokens, Rules rules)
     : vocabulary_(vocabulary), rules_(rules) {
-  add_places(tokens);
+  add_places(character_ids, tokens);
   add_neighbours(tokens);
 }
 
 // The characters that most tokens have get the first places, so that the part of the table that is
 // used is small.
-void BpeCuts::add_places(const std::vector<MergedToken>& tokens) {
-  std::vector<uint32_t> counts(kTableOfCuts);
+void BpeCuts::add_places(std::span<const int32_t> character_ids,
+                         const std::vector<MergedToken>& tokens) {
+  std::vector<uint32_t> counts(character_ids.size());
   for (const MergedToken& token : tokens) {
     const std::string& text = *vocabulary_.token_of(token.id);
     for (size_t at = 0; at < text.size(); at += utf8_length(text[at])) {
       const uint32_t c = code_point_at(text, at);
-      if (c < kTableOfCuts) ++counts[c];
+      if (c < counts.size()) ++counts[c];
     }
   }
-  places_.assign(kTableOfCuts, kUnknown);
+  places_.assign(character_ids.size(), kUnknown);
   std::vector<std::pair<uint32_t, uint32_t>> known;
-  for (int32_t id = 0; id <= vocabulary_.id_max(); ++id) {
-    const std::string* token = vocabulary_.token_of(id);
-    if (token == nullptr || token->empty() || utf8_length(token->front()) != token->size()) {
-      continue;
-    }
-    const uint32_t c = code_point_at(*token, 0);
-    if (c >= kTableOfCuts) continue;
+  for (uint32_t c = 0; c < character_ids.size(); ++c) {
+    if (character_ids[c] < 0) continue;
     places_[c] = kRare;
     known.emplace_back(counts[c], c);
   }
@@ -119,14 +110,14 @@ void BpeCuts::add_neighbours(const std::vector<MergedToken>& tokens) {
   for (const uint64_t pair : pairs) {
     const uint32_t left = static_cast<uint32_t>(pair >> 29);
     const uint32_t right = static_cast<uint32_t>(pair >> 8) & 0x1FFFFF;
-    if (left < kTableOfCuts && right < kTableOfCuts) {
+    if (left < places_.size() && right < places_.size()) {
       const size_t row = places_[left];
       const size_t column = places_[right];
       if (row < kPlaces && column < kPlaces) {
         table_[row * kPlaces + column] = static_cast<uint8_t>(pair);
       }
     }
-    uint64_t slot = slot_of(pair >> 8) & mask;
+    uint64_t slot = spread(pair >> 8) & mask;
     while (neighbours_[slot] != kFree) slot = (slot + 1) & mask;
     neighbours_[slot] = pair;
   }
@@ -140,7 +131,7 @@ int64_t BpeCuts::bytes() const {
 BpeCuts::Character BpeCuts::long_character_at(std::string_view piece, size_t at) const {
   const uint32_t code_point = code_point_at(piece, at);
   const size_t bytes = utf8_length(piece[at]);
-  if (code_point < kTableOfCuts) {
+  if (code_point < places_.size()) {
     return {code_point, places_[code_point], static_cast<uint8_t>(bytes)};
   }
   const bool is_known = vocabulary_.id_of(piece.substr(at, bytes)) >= 0;
@@ -153,7 +144,7 @@ uint8_t BpeCuts::strength_of_rare(const Character& left, const Character& right)
   }
   const uint64_t key = key_of(left.code_point, right.code_point);
   const uint64_t mask = neighbours_.size() - 1;
-  uint64_t slot = slot_of(key) & mask;
+  uint64_t slot = spread(key) & mask;
   while (neighbours_[slot] != kFree && neighbours_[slot] >> 8 != key) slot = (slot + 1) & mask;
   return neighbours_[slot] == kFree ? kSure : static_cast<uint8_t>(neighbours_[slot]);
 }

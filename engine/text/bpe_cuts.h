@@ -2,12 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "engine/text/token_model.h"
 
 namespace strata::text {
+
+// Spreads a key over all bits, of which the lower ones are the place in a table.
+inline uint64_t spread(uint64_t key) {
+  key *= 0x9E3779B97F4A7C15u;
+  return key ^ (key >> 29);
+}
 
 // Where a piece may be cut for a byte-pair model.
 //
@@ -27,8 +34,10 @@ class BpeCuts {
     int32_t rank;
   };
 
-  // The vocabulary must outlive the object.
-  BpeCuts(const Vocabulary& vocabulary, const std::vector<MergedToken>& tokens, Rules rules);
+  // `character_ids` has the id of each character's token, by code point, and -1 for those without
+  // one; the vocabulary, which has the others, must outlive the object.
+  BpeCuts(const Vocabulary& vocabulary, std::span<const int32_t> character_ids,
+          const std::vector<MergedToken>& tokens, Rules rules);
 
   TokenModel::Cut next_cut(std::string_view piece, size_t from) const;
   int64_t bytes() const;
@@ -41,7 +50,7 @@ class BpeCuts {
   };
   static constexpr size_t kPlaces = 254;
 
-  void add_places(const std::vector<MergedToken>& tokens);
+  void add_places(std::span<const int32_t> character_ids, const std::vector<MergedToken>& tokens);
   void add_neighbours(const std::vector<MergedToken>& tokens);
   Character character_at(std::string_view piece, size_t at) const {
     const auto lead = static_cast<uint8_t>(piece[at]);
@@ -57,7 +66,7 @@ class BpeCuts {
   // Constant after construction.
   const Vocabulary& vocabulary_;
   Rules rules_;
-  std::vector<uint8_t> places_;       // by code point below U+10000
+  std::vector<uint8_t> places_;       // by code point, as far as character_ids goes
   std::vector<uint8_t> table_;        // strengths of pairs of characters that have places
   std::vector<uint64_t> neighbours_;  // all pairs and strengths; open addressing, a power of two
 };
