@@ -34,7 +34,7 @@ std::string read_standard_input(int64_t bytes_max) {
                 fmt::format("read standard input: it has more than {} (cut it into parts)",
                             format_bytes(bytes_max)));
   }
-  if (text.starts_with(text::kUtf8Mark)) text.erase(0, text::kUtf8Mark.size());
+  text::drop_utf8_mark(text);
   return text;
 }
 

@@ -22,7 +22,7 @@ void each_line(const char* option, const std::string& path, const Use& use) {
   std::string line;
   int64_t count = 0;
   for (int64_t number = 1; std::getline(file, line); ++number) {
-    if (number == 1 && line.starts_with(text::kUtf8Mark)) line.erase(0, text::kUtf8Mark.size());
+    if (number == 1) text::drop_utf8_mark(line);
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (text::find_invalid_utf8(line) != std::string::npos) {

@@ -43,6 +43,9 @@ void write_text_file(const std::string& path, std::string_view text);
 
 // The byte order mark that some editors put before a text of UTF-8; it is no part of the text.
 inline constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
+inline void drop_utf8_mark(std::string& text) {
+  if (text.starts_with(kUtf8Mark)) text.erase(0, kUtf8Mark.size());
+}
 
 // Reads a regular file from start to end, without a byte order mark. Failure: Error that names the
 // file.
