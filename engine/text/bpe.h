@@ -11,11 +11,6 @@
 
 namespace strata::text {
 
-// Combines two neighbouring ids into one key.
-inline uint64_t pair_of(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
-
 // A byte-pair model: cuts a piece of text into characters and joins neighbours until no pair has a
 // rank. The pair with the lowest rank is joined first; of equal ranks, the leftmost.
 //

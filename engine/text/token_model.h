@@ -17,6 +17,11 @@
 
 namespace strata::text {
 
+// Combines two neighbouring ids into one key.
+inline uint64_t pair_of(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
 // What is special to each kind of model; the vocabulary is common to all.
 
 // Neighbours are joined, the pair with the lowest rank first.

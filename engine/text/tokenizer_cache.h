@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/token_model.h"
+
 namespace strata::text {
 
 // What the texts of two tokens become together, when a cut was between them.
@@ -77,9 +79,6 @@ class TokenizerCache {
   static constexpr int kIdBits = 21;
 
   static size_t place_of(const Word& word) { return word.hash_ % kWords * 2; }
-  static uint64_t pair_of(int32_t left, int32_t right) {
-    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-  }
   static size_t place_of(uint64_t pair) {
     return pair * 0x9E3779B97F4A7C15u >> (64 - std::bit_width(kPairs - 1));
   }
