@@ -117,10 +117,12 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
   const bool lacks_host = why.lacks(plan::Arena::kHost);
   if (!lacks_host && !why.lacks(plan::Arena::kNvme)) throw why;
   std::vector<plan::Shortage> shortages = why.shortages();
+  bool program_is_much = false;  // of the host memory that is needed
   for (plan::Shortage& shortage : shortages) {
     if (shortage.arena == plan::Arena::kHost) {
       shortage.need_bytes = shortage.need_bytes * run.ranks_on_node + run.outside_bytes;
       shortage.has_bytes = run.host_budget;
+      program_is_much = run.outside_bytes > shortage.need_bytes / 20;
     } else if (shortage.arena == plan::Arena::kNvme) {
       shortage.need_bytes = free_space_for(shortage.need_bytes, run.ranks_on_node);
       shortage.has_bytes = facts.nvme_free_bytes;
@@ -135,11 +137,7 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
     budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
                          100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
   }
-  int64_t needed = 0;
-  for (const plan::Shortage& shortage : shortages) {
-    if (shortage.arena == plan::Arena::kHost) needed = shortage.need_bytes;
-  }
-  if (lacks_host && run.outside_bytes > needed / 20) {
+  if (program_is_much) {
     budget = fmt::format(
         "{} of what is needed is for the program itself (code and libraries, "
         "threads, tokens, checksums, the plan); {}",
