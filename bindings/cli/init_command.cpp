@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "bindings/cli/commands.h"
@@ -12,11 +13,12 @@
 #include "engine/base/failures.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
+#include "engine/data/data_paths.h"
+#include "engine/data/data_texts.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/file.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/text/bpe_trainer.h"
-#include "engine/text/text_files.h"
 
 namespace strata::cli {
 namespace {
@@ -49,6 +51,17 @@ std::vector<model::NamedContents> files_in(const std::string& directory) {
   return all;
 }
 
+std::vector<data::DataItem> items_without_weights(const std::vector<std::string>& given) {
+  std::vector<data::DataItem> items = data::data_items(given);
+  for (const data::DataItem& item : items) {
+    if (item.weight > 0) {
+      throw data::bad_data(item.path,
+                           "a tokenizer learns from all of its data (leave out the weight)");
+    }
+  }
+  return items;
+}
+
 }  // namespace
 
 // Checks everything and trains the tokenizer before it creates the model directory.
@@ -60,14 +73,21 @@ int run_init(const config::Options& options) {
   });
   failures.collect(
       [&] { model::validate(architecture_of(options, options.vocab_size), "options"); });
-  for (const std::string& path : options.data) {
-    failures.collect([&] { (void)text::text_files_of(path); });
-  }
+  data::RecordRules rules;
+  failures.collect([&] { rules.columns = data::RecordColumns::parse(options.columns); });
+  std::vector<data::DataItem> items;
+  failures.collect([&] { items = items_without_weights(options.data); });
   failures.throw_if_any("cannot start strata init");
   text::BpeTrainOptions tokenizer;
   tokenizer.vocabulary_size = options.vocab_size;
   const TemporaryDirectory trained("init");
-  const int64_t vocabulary = text::train_tokenizer(options.data, tokenizer, trained.path());
+  const auto give = [&](const std::function<void(std::string_view)>& take) {
+    for (const data::DataItem& item : items) {
+      for (const std::string& file : item.files) data::for_each_plain_text(file, rules, take);
+    }
+  };
+  const int64_t vocabulary =
+      text::train_tokenizer(options.data.front(), give, tokenizer, trained.path());
   const model::Architecture architecture = architecture_of(options, vocabulary);
   const DType dtype = weight_dtype(options.recipe);
   model::init_model(architecture, static_cast<uint64_t>(options.seed),

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bindings/cli/commands.h"
@@ -12,7 +15,12 @@
 #include "engine/base/error.h"
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
-#include "engine/config/json_stream.h"
+#include "engine/config/json.h"
+#include "engine/data/data_files.h"
+#include "engine/data/data_texts.h"
+#include "engine/data/document_writer.h"
+#include "engine/data/record_stream.h"
+#include "engine/data/record_tokens.h"
 #include "engine/model_files/model_path.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
@@ -24,32 +32,37 @@ namespace {
 using config::Json;
 
 constexpr int64_t kTextBytesMax = int64_t{1} << 30;
-constexpr int64_t kLineBytesMax = int64_t{1} << 26;
 
 // Prints a text's tokens: a line of ids, a line for each token with --pieces, or an object with
-// --json. With --decode the text that they stand for follows as a JSON string.
+// --json. With --decode the text that they stand for follows as a JSON string. Of records with
+// prompts, --pieces and --json also show which tokens are learned.
 class TokenPrinter {
  public:
   TokenPrinter(const config::Options& options, const text::Tokenizer& tokenizer)
       : options_(options), tokenizer_(tokenizer) {}
 
+  const text::Tokenizer& tokenizer() const { return tokenizer_; }
+
   void print(std::string_view text) {
     const text::EncodeOptions how = {.add_special = options_.special};
-    ++texts_;
-    bytes_ += static_cast<int64_t>(text.size());
     if (options_.count) {
+      ++texts_;
+      bytes_ += static_cast<int64_t>(text.size());
       tokenizer_.encode(text, how, [&](const std::vector<int32_t>& ids) {
         tokens_ += static_cast<int64_t>(ids.size());
       });
       return;
     }
-    const std::vector<int32_t> ids = tokenizer_.encode(text, how);
-    if (options_.json) {
-      print_json(ids);
-      return;
-    }
-    print_ids(ids);
-    if (options_.decode) print_line(Json(tokenizer_.decode(ids)).dump());
+    print(tokenizer_.encode(text, how), {});
+  }
+
+  // A text of a record, and for each token whether it is learned.
+  void print_document(const std::vector<int32_t>& ids, const std::vector<bool>& learned,
+                      int64_t bytes) {
+    ++texts_;
+    bytes_ += bytes;
+    tokens_ += std::ssize(ids);
+    if (!options_.count) print(ids, learned);
   }
 
   void finish() const {
@@ -72,19 +85,25 @@ class TokenPrinter {
     std::fwrite(line.data(), 1, line.size(), stdout);
   }
 
-  void print_ids(const std::vector<int32_t>& ids) const {
-    if (!options_.pieces) {
-      print_line(fmt::format("{}", fmt::join(ids, " ")));
-      return;
-    }
-    for (const int32_t id : ids) {
-      print_line(fmt::format("{}\t{}", id, Json(tokenizer_.piece_of(id)).dump()));
+  // `learned` is empty where the texts have no prompts.
+  void print(const std::vector<int32_t>& ids, const std::vector<bool>& learned) const {
+    if (options_.json) return print_json(ids, learned);
+    print_ids(ids, learned);
+    if (options_.decode) print_line(Json(tokenizer_.decode(ids)).dump());
+  }
+
+  void print_ids(const std::vector<int32_t>& ids, const std::vector<bool>& learned) const {
+    if (!options_.pieces) return print_line(fmt::format("{}", fmt::join(ids, " ")));
+    for (size_t k = 0; k < ids.size(); ++k) {
+      const char* mark = learned.empty() ? "" : learned[k] ? "\t+" : "\t-";
+      print_line(fmt::format("{}\t{}{}", ids[k], Json(tokenizer_.piece_of(ids[k])).dump(), mark));
     }
   }
 
-  void print_json(const std::vector<int32_t>& ids) const {
+  void print_json(const std::vector<int32_t>& ids, const std::vector<bool>& learned) const {
     Json json = Json::object();
     json.set("ids", Json::Array(ids.begin(), ids.end()));
+    if (!learned.empty()) json.set("learned", Json::Array(learned.begin(), learned.end()));
     if (options_.pieces) {
       Json pieces = Json::array();
       for (const int32_t id : ids) pieces.push_back(tokenizer_.piece_of(id));
@@ -105,41 +124,103 @@ Error bad_input(const std::string& where, const std::string& cause) {
   return Error(ErrorCode::kConfig, fmt::format("tokenize: {}: {}", where, cause));
 }
 
-void check_size(const std::string& where, int64_t bytes, int64_t most) {
-  if (bytes <= most) return;
-  throw bad_input(where, fmt::format("it has {}, more than {} (cut it into parts)",
-                                     format_bytes(bytes), format_bytes(most)));
-}
+// Prints what training makes of records: their texts with the tokenizer's ends, unless --special
+// off leaves these out, or chats by the model's template.
+class RecordPrinter final : public data::TokenSink {
+ public:
+  RecordPrinter(const config::Options& options, TokenPrinter& printer)
+      : options_(options), printer_(printer) {}
 
-// The text of a line of a .jsonl file: {"text": "..."}, or the string itself.
-std::string text_of_line(std::string_view line, const std::string& path, int64_t number) {
-  const Json json = config::parse_json_at(number, line, path, {.bytes = kLineBytesMax});
-  const Json* text = json.is_string() ? &json : json.find("text");
-  if (text == nullptr || !text->is_string()) {
-    throw bad_input(fmt::format("{}:{}", path, number),
-                    "neither a string nor an object with \"text\" (write one of them)");
-  }
-  return text->string();
-}
+  // The size of the record that comes next.
+  void set_bytes(size_t bytes) { bytes_ = static_cast<int64_t>(bytes); }
 
-void print_records(const std::string& path, TokenPrinter& printer) {
-  text::LineReader lines(path, [&](int64_t line, int64_t bytes) {
-    check_size(fmt::format("{}:{}", path, line), bytes, kLineBytesMax);
-  });
-  while (lines.next()) {
-    if (lines.text().empty()) continue;
-    printer.print(text_of_line(lines.text(), path, lines.number()));
-  }
-}
-
-void print_data(const std::string& path, TokenPrinter& printer) {
-  for (const std::string& file : text::text_files_of(path)) {
-    if (file.ends_with(".jsonl"))
-      print_records(file, printer);
+  void begin_line(int64_t, int64_t) override {}
+  void begin_record(bool) override {}
+  void begin_document(bool is_chat) override {
+    has_ends_ = options_.special && !is_chat;
+    document_.emplace(printer_.tokenizer(), options_.train_on_end);
+    if (has_ends_)
+      document_->writer.begin(options_.train_on == config::TrainOn::kEverything);
     else
-      printer.print(text::read_text_file(file, kTextBytesMax));
+      document_->writer.begin_chat();
   }
-}
+  void begin_part(bool is_target) override { is_target_ = is_target; }
+  void ids(const std::vector<int32_t>& ids) override { document_->writer.add(ids, is_target_); }
+  void end_document() override {
+    if (has_ends_) document_->writer.end();
+    const data::TokenSequence& tokens = document_->tokens;
+    std::vector<int32_t> ids(static_cast<size_t>(tokens.count()));
+    tokens.read(0, tokens.count(), ids.data());
+    std::vector<bool> learned;
+    for (int64_t k = 0; k < tokens.count(); ++k) learned.push_back(tokens.is_target(k));
+    printer_.print_document(ids, learned, std::exchange(bytes_, 0));
+  }
+  void end_record() override {}
+
+ private:
+  struct Document {
+    Document(const text::Tokenizer& tokenizer, bool learns_end)
+        : tokens("record", tokenizer.vocabulary_size()),
+          writer(tokenizer, tokens, nullptr, {.length = INT64_MAX, .learns_end = learns_end}) {}
+    data::TokenSequence tokens;
+    data::DocumentWriter writer;
+  };
+
+  const config::Options& options_;
+  TokenPrinter& printer_;
+  std::optional<Document> document_;
+  bool has_ends_ = false;
+  bool is_target_ = false;
+  int64_t bytes_ = 0;
+};
+
+// What of the files is printed.
+class DataPrinter {
+ public:
+  DataPrinter(const config::Options& options, TokenPrinter& printer)
+      : printer_(printer), records_(options, printer) {
+    read_.chat_template = options.chat_template;
+    read_.chat_date = options.chat_date;
+    read_.rules = {data::RecordColumns::parse(options.columns), options.train_on};
+  }
+
+  void print(const std::vector<std::string>& given) {
+    for (const data::DataItem& item : data::data_items(given)) {
+      for (const std::string& file : item.files) print_file(file);
+    }
+  }
+
+ private:
+  void print_file(const std::string& path) {
+    switch (data::kind_of_file(path)) {
+      case data::FileKind::kTokens:
+        throw bad_input(path, "it holds tokens already (give files of text or records)");
+      case data::FileKind::kText:
+        return printer_.print(text::read_text_file(path, kTextBytesMax));
+      case data::FileKind::kRecords:
+        break;
+    }
+    data::RecordTokenizer tokenizer(printer_.tokenizer(), read_, false);
+    data::for_each_record(path, read_.rules,
+                          [&](std::string_view item, int64_t line, data::RecordKind kind) {
+                            if (kind == data::RecordKind::kText)
+                              return print_text(item, path, line);
+                            records_.set_bytes(item.size());
+                            tokenizer.record(item, path, line, kind, records_);
+                          });
+  }
+
+  void print_text(std::string_view item, const std::string& path, int64_t line) {
+    config::Json record = read_.rules.columns.renamed(data::parse_record(item, path, line));
+    const data::RecordText text = data::text_of_record(
+        std::move(record), data::RecordKind::kText, fmt::format("{}:{}", path, line), read_.rules);
+    printer_.print(text.parts.empty() ? "" : text.parts.front().text);
+  }
+
+  TokenPrinter& printer_;
+  RecordPrinter records_;
+  data::ReadOptions read_;
+};
 
 }  // namespace
 
@@ -157,7 +238,7 @@ int run_tokenize(const config::Options& options) {
   else if (options.data.empty() || options.data.front() == "-")
     printer.print(read_standard_input(kTextBytesMax));
   else
-    for (const std::string& path : options.data) print_data(path, printer);
+    DataPrinter(options, printer).print(options.data);
   printer.finish();
   return 0;
 }

@@ -16,7 +16,8 @@ struct CommandHelp {
 };
 
 constexpr CommandHelp kHelp[] = {
-    {kInit, "data", "", "Text files to train the tokenizer on, or directories of them."},
+    {kInit, "data", "",
+     "Files of text or of records to train the tokenizer on, or directories of them."},
     {kInit, "out", "", "The directory for the new model."},
     {kInit, "recipe", "", "Number format of the new model's weights."},
     {kInit, "seed", "", "Seed of the new model's random weights."},
@@ -61,7 +62,8 @@ constexpr CommandHelp kHelp[] = {
     {kExport, "force", "", "Replace what --out holds."},
 
     {kTokenize, "model", "", "The Hugging Face model directory with the tokenizer."},
-    {kTokenize, "data", "", "Files to tokenize: text, or .jsonl with \"text\" in each line."},
+    {kTokenize, "data", "",
+     "Files to tokenize, of text or of records, or directories of them; records as training does."},
 
     {kDoctor, "nvme", "none",
      "Directories for scratch to check, one on each drive; a small file is written and read."},

@@ -216,9 +216,29 @@ constexpr NamePair kAlpacaColumns[] = {
 constexpr NamePair kShareGptColumns[] = {
     {"messages", "conversations"}, {"system", "system"}, {"tools", "tools"}};
 constexpr NamePair kShareGptTags[] = {{"role_tag", "from"}, {"content_tag", "value"}};
+constexpr NamePair kChatColumns[] = {
+    {"messages", "messages"}, {"system", "system"}, {"tools", "tools"}};
 constexpr std::array<std::string_view, 12> kInfoKeys = {
     "file_name", "formatting",  "columns", "tags",       "split",      "subset",
     "folder",    "num_samples", "ranking", "hf_hub_url", "ms_hub_url", "script_url"};
+
+const Json& part_of(const Json& entry, const char* name) {
+  static const Json none = Json::object();
+  const Json* value = entry.find(name);
+  return value == nullptr ? none : *value;
+}
+
+// What the columns of an entry are named for; those of messages as OpenAI writes them need no other
+// names.
+std::span<const NamePair> columns_of(const Json& entry) {
+  if (text_member(entry, "formatting") != "sharegpt") return kAlpacaColumns;
+  const Json& tags = part_of(entry, "tags");
+  const bool is_chat = text_member(part_of(entry, "columns"), "messages") == "messages" &&
+                       text_member(tags, "role_tag") == "role" &&
+                       text_member(tags, "content_tag") == "content";
+  if (is_chat) return kChatColumns;
+  return kShareGptColumns;
+}
 
 std::string info_refusal(const std::string& name, const Json& entry) {
   if (!entry.is_object()) return name + " is not a map (give it a file_name)";
@@ -272,17 +292,10 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
     data.refusal = info_refusal(name, *entry);
     if (!data.refusal.empty()) return data;
     data.paths.push_back(directory + "/" + text_member(*entry, "file_name"));
-    const Json none = Json::object();
-    const auto part = [&](const char* key) -> const Json& {
-      const Json* value = entry->find(key);
-      return value == nullptr ? none : *value;
-    };
-    const bool is_share_gpt = text_member(*entry, "formatting") == "sharegpt";
-    add_columns(part("columns"),
-                is_share_gpt ? std::span<const NamePair>(kShareGptColumns)
-                             : std::span<const NamePair>(kAlpacaColumns),
-                data);
-    if (is_share_gpt) add_columns(part("tags"), kShareGptTags, data);
+    const std::span<const NamePair> columns = columns_of(*entry);
+    add_columns(part_of(*entry, "columns"), columns, data);
+    if (columns.data() == kShareGptColumns)
+      add_columns(part_of(*entry, "tags"), kShareGptTags, data);
   }
   data.refusal = conflict_of(data);
   require_local(data);

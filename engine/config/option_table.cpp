@@ -22,6 +22,7 @@ constexpr uint32_t kModels = bit(Command::kModels);
 constexpr uint32_t kBench = bit(Command::kBench);
 constexpr uint32_t kReport = bit(Command::kReport);
 constexpr uint32_t kStep = kTrain | kPlan;             // commands about training steps
+constexpr uint32_t kRead = kStep | kEval | kTokenize;  // commands that read records
 constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // commands that run a model
 constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kTokenize | kBench;
 
@@ -98,13 +99,12 @@ using O = Options;
 constexpr OptionRow kTable[] = {
     {"model", kString, &O::model, kRuns | kExport | kTokenize, kFiles, "DIR", "", kAny, "",
      "The Hugging Face model directory to begin with: config.json, safetensors and tokenizer."},
-    {"data", kList, &O::data, kInit | kStep | kEval | kTokenize, kFiles, "PATH[,PATH]", "", kAny,
-     "",
+    {"data", kList, &O::data, kInit | kRead, kFiles, "PATH[,PATH]", "", kAny, "",
      "Text, JSONL, JSON or token files (.bin), or directories of them; PATH:0.7,PATH:0.3 draws "
      "samples by these weights."},
     {"eval-data", kList, &O::eval_data, kTrain, kFiles, "PATH[,PATH]", "", kAny, "a part of --data",
      "Files to evaluate on at --eval-every, instead of a part of --data."},
-    {"columns", kList, &O::columns, kStep | kEval, kFiles, "NAME=COLUMN[,...]", "", kAny,
+    {"columns", kList, &O::columns, kInit | kRead, kFiles, "NAME=COLUMN[,...]", "", kAny,
      "the usual names",
      "The names that records use, such as prompt=question,completion=answer, and in messages "
      "role=speaker,content=words."},
@@ -112,17 +112,17 @@ constexpr OptionRow kTable[] = {
      "What a sample is: a stretch of all tokens; one record, padded or cut; or several whole "
      "records that do not see each other (auto: where all have prompts).",
      kSampleLayouts},
-    {"train-on", kEnum, enum_field<&O::train_on>(), kStep | kEval, kFiles, "", "", kAny, "",
+    {"train-on", kEnum, enum_field<&O::train_on>(), kRead, kFiles, "", "", kAny, "",
      "What is learned of records with prompts: what the assistant says, only its last answer, or "
      "everything.",
      kTrainOn},
-    {"train-on-end", kOnOff, &O::train_on_end, kStep | kEval, kFiles, "", "", kAny, "",
+    {"train-on-end", kOnOff, &O::train_on_end, kRead, kFiles, "", "", kAny, "",
      "Learn the tokenizer's end token too, after which a model stops."},
-    {"chat-template", kString, &O::chat_template, kRuns, kFiles, "NAME", "", kAny,
+    {"chat-template", kString, &O::chat_template, kRuns | kTokenize, kFiles, "NAME", "", kAny,
      "the model's own",
-     "The template that renders messages: a name of the model's, chatml, or the path of a .jinja "
-     "file."},
-    {"chat-date", kString, &O::chat_date, kRuns, kFiles, "YYYY-MM-DD", "", kAny, "2024-07-26",
+     "The template that renders messages: a name of the model's, chatml, or a .jinja file."},
+    {"chat-date", kString, &O::chat_date, kRuns | kTokenize, kFiles, "YYYY-MM-DD", "", kAny,
+     "2024-07-26",
      "The date of today for chat templates that write it, so that each start of a run writes the "
      "same."},
     {"data-cache", kString, &O::data_cache, kStep | kEval, kFiles, "DIR", "", kAny,

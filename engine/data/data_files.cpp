@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/data/data_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -20,6 +22,15 @@ FileKind kind_of_file(const std::string& path) {
   if (const char* why = text::why_not_read(extension)) throw bad_data(path, why);
   const bool is_json = extension == ".jsonl" || extension == ".json";
   return is_json || text::first_character(path) == '{' ? FileKind::kRecords : FileKind::kText;
+}
+
+void refuse_records_in_text(const std::string& path) {
+  if (!begins_with_record(path)) return;
+  throw bad_data(path,
+                 fmt::format("its first line is a JSON record, but {} files are read as plain text "
+                             "(rename it to .jsonl; to train on the JSON itself, give it as the "
+                             "text of a {{\"text\": ...}} record)",
+                             std::filesystem::path(path).extension().string()));
 }
 
 config::SampleLayout natural_layout(const std::vector<std::string>& files,

@@ -15,6 +15,9 @@ enum class FileKind : uint8_t { kTokens, kRecords, kText };
 // Throws Error (kConfig) for files that are of another kind by their names.
 FileKind kind_of_file(const std::string& path);
 
+// Throws Error (kConfig) for a file of text whose first line is a record.
+void refuse_records_in_text(const std::string& path);
+
 // What samples are made of where nothing is said: whole records, several in one, where each file's
 // first record has a prompt, else a stretch of all tokens. Files that cannot be read count as text:
 // read_data() says what is wrong with them.

@@ -234,6 +234,25 @@ const KindEntry& entry_of(RecordKind kind) {
                        [&](const KindEntry& entry) { return entry.kind == kind; });
 }
 
+// The kinds that a record's members fit, of those that renamed members name, if some do.
+std::vector<const KindEntry*> kinds_of(const Json& record, const RecordRules& rules) {
+  const auto is_named = [&](const KindEntry& entry) {
+    return std::any_of(entry.members.begin(), entry.members.end(), [&](const char* name) {
+      return name != nullptr && rules.columns.names(name);
+    });
+  };
+  const bool are_named = std::any_of(kKinds.begin(), kKinds.end(), is_named);
+  std::vector<const KindEntry*> kinds;
+  for (const KindEntry& entry : kKinds) {
+    if (are_named && !is_named(entry)) continue;
+    const bool has_all = std::all_of(
+        entry.members.begin(), entry.members.end(),
+        [&](const char* name) { return name == nullptr || record.find(name) != nullptr; });
+    if (has_all) kinds.push_back(&entry);
+  }
+  return kinds;
+}
+
 }  // namespace
 
 const char* name_of(RecordKind kind) {
@@ -249,19 +268,8 @@ RecordKind kind_of_record(const Json& record, const std::string& where, const Re
   if (!record.is_object())
     throw bad_record(
         at, record.describe() + " is not a JSON object (write {\"text\": \"...\"} in each line)");
-  const auto is_named = [&](const KindEntry& entry) {
-    return std::any_of(entry.members.begin(), entry.members.end(), [&](const char* name) {
-      return name != nullptr && rules.columns.names(name);
-    });
-  };
-  const bool are_named = std::any_of(kKinds.begin(), kKinds.end(), is_named);
-  for (const KindEntry& entry : kKinds) {
-    if (are_named && !is_named(entry)) continue;
-    const bool has_all = std::all_of(
-        entry.members.begin(), entry.members.end(),
-        [&](const char* name) { return name == nullptr || record.find(name) != nullptr; });
-    if (has_all) return entry.kind;
-  }
+  const std::vector<const KindEntry*> kinds = kinds_of(record, rules);
+  if (!kinds.empty()) return kinds.front()->kind;
   std::vector<std::string_view> members;
   for (const config::JsonMember& member : record.members()) {
     members.push_back(rules.columns.theirs(member.name));
@@ -272,6 +280,21 @@ RecordKind kind_of_record(const Json& record, const std::string& where, const Re
                       "\"output\", or \"conversations\"; or name your own by --columns "
                       "prompt=NAME,completion=NAME)",
                       members.empty() ? "no member" : fmt::format("{}", fmt::join(members, ", "))));
+}
+
+RecordKind kind_of_first(const Json& record, const std::string& where, const RecordRules& rules) {
+  rules.columns.require(record, where);
+  return kind_of_record(rules.columns.renamed(record), where, rules);
+}
+
+std::string other_kinds_of(const Json& record, RecordKind kind, const RecordRules& rules) {
+  for (const KindEntry* other : kinds_of(rules.columns.renamed(record), rules)) {
+    if (other->kind == kind) continue;
+    const char* member = other->members[other->members[1] != nullptr ? 1 : 0];
+    return fmt::format("the records have {} and also {}: {} is read (give --columns {}={} for {})",
+                       name_of(kind), other->name, name_of(kind), member, member, other->name);
+  }
+  return "";
 }
 
 namespace {
@@ -292,6 +315,12 @@ void add_prompt_completion(RecordText* text, const Json& record, const Place& at
 }
 
 void add_alpaca(RecordText* text, const Json& record, const Place& at, const RecordRules& rules) {
+  const Json* history = record.find("history");
+  if (history != nullptr && history->is_array() && !history->items().empty()) {
+    throw bad_record(at,
+                     "its \"history\" is not read (write all turns as \"messages\", or take "
+                     "the history out)");
+  }
   std::string prompt;
   for (const char* name : {"system", "instruction", "input"}) {
     if (has_text(record, name)) prompt += text_of(record, name, at) + "\n";

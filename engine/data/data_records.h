@@ -40,6 +40,14 @@ struct RecordRules {
 RecordKind kind_of_record(const config::Json& record, const std::string& where,
                           const RecordRules& rules = {});
 
+// The same for the first record of a file, whose members have the file's own names, and must have
+// all that were given.
+RecordKind kind_of_first(const config::Json& record, const std::string& where,
+                         const RecordRules& rules);
+
+// A warning where the first record is of other kinds too; else empty.
+std::string other_kinds_of(const config::Json& record, RecordKind kind, const RecordRules& rules);
+
 // What makes a record of this kind useless: "an empty completion".
 const char* name_of_idle(RecordKind kind);
 

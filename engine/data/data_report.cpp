@@ -57,7 +57,8 @@ std::string amount_text(const std::vector<ReportPart>& parts, const TokenSource&
     targets += part.data->target_count;
   }
   std::string text = counted(tokens, "token");
-  if (targets < tokens) {
+  const bool is_mixture = !train.parts().empty() && train.parts().front().weight > 0;
+  if (targets < tokens && !is_mixture) {  // which draws from its parts by weight
     text += fmt::format(", {} of them learned ({})", targets, share_text(targets, tokens));
   }
   text += fmt::format("; {} of {}", counted(train.sample_count(), "sample"), train.length());
@@ -92,17 +93,18 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   const bool is_packed = !train.parts().empty() && train.parts().front().packing != nullptr;
   const int64_t room = samples * train.length();  // with what is held out of these data
   const int64_t used = kept - documents;
+  const char* kept_one = documents == records ? "record" : "text";  // answers of a chat are several
   const std::string padding = fmt::format(
       "{}; {} of {} is padding",
-      !is_packed ? "each record is a sample"
+      !is_packed ? fmt::format("each {} is a sample", kept_one)
       : documents == samples
-          ? fmt::format("{} in {}", counted(documents, "record"), counted(samples, "sample"))
-          : fmt::format("{} share {} without seeing each other", counted(documents, "record"),
+          ? fmt::format("{} in {}", counted(documents, kept_one), counted(samples, "sample"))
+          : fmt::format("{} share {} without seeing each other", counted(documents, kept_one),
                         counted(samples, "sample")),
       share_text(std::max<int64_t>(0, room - used), room), samples == 1 ? "it" : "them");
   if (cut == 0) return padding + "; none is cut";
   return fmt::format("{}; {} {} cut, which loses {} of {} tokens (raise --sequence-length)",
-                     padding, counted(cut, "record"), cut == 1 ? "is" : "are", lost, kept + lost);
+                     padding, counted(cut, kept_one), cut == 1 ? "is" : "are", lost, kept + lost);
 }
 
 // Runs of tokens that are all targets or all not.
@@ -223,6 +225,9 @@ std::string data_report(const std::vector<ReportPart>& parts, const TokenSource&
       text += fmt::format("; {} of the samples: {} in an epoch, of {} ({:.3g} passes)",
                           share_text(parts[k].draws, train.sample_count()), parts[k].draws, samples,
                           static_cast<double>(parts[k].draws) / static_cast<double>(samples));
+      const int64_t tokens = parts[k].data->tokens->count();
+      const int64_t targets = parts[k].data->target_count;
+      if (targets < tokens) text += fmt::format(", {} learned", share_text(targets, tokens));
     }
     report.add(k == 0 ? "data" : "", text);
   }

@@ -26,15 +26,6 @@ constexpr size_t kRecordBytesInBatch = 1 << 20;   // longer ones are read one at
 constexpr int64_t kBlockBytesInBatch = 17 << 20;  // of a text; they have about 16 MiB
 constexpr int64_t kBlockCopies = 2;               // while it is normalized and cut
 
-void refuse_records_in_text(const std::string& path) {
-  if (!begins_with_record(path)) return;
-  throw bad_data(path,
-                 fmt::format("its first line is a JSON record, but {} files are read as plain text "
-                             "(rename it to .jsonl; to train on the JSON itself, give it as the "
-                             "text of a {{\"text\": ...}} record)",
-                             fs::path(path).extension().string()));
-}
-
 // The most that one batch has of the files' texts; by their names, because only sizes matter here.
 int64_t largest_block(const std::vector<std::string>& files) {
   int64_t bytes = 0;
@@ -186,10 +177,10 @@ void FilesReader::read_record(RecordsSink& sink, std::string_view item, int64_t 
 void FilesReader::find_kind(RecordsSink& sink, std::string_view item, int64_t line) {
   const std::string where = fmt::format("{}:{}", sink.path(), line);
   try {
-    config::Json record = parse_record(item, sink.path(), line);
-    options_.rules.columns.require(record, where);
-    record = options_.rules.columns.renamed(std::move(record));
-    sink.set_kind(kind_of_record(record, where, options_.rules));
+    const config::Json record = parse_record(item, sink.path(), line);
+    sink.set_kind(kind_of_first(record, where, options_.rules));
+    const std::string others = other_kinds_of(record, *sink.kind(), options_.rules);
+    if (!others.empty()) data_.warnings.push_back(fmt::format("data: {}: {}", where, others));
   } catch (...) {
     take_all();
     sink.require_room(line, static_cast<int64_t>(item.size()));

@@ -150,6 +150,17 @@ void require_steps_ahead(const config::Options& options, const Resumed& resumed)
                   resumed.path, options.steps, resumed.step));
 }
 
+// The run that a checkpoint named RUN/checkpoints/step-000123 or RUN/best is of; empty if it is not
+// in a run.
+std::string run_around(const std::string& checkpoint) {
+  fs::path folder = fs::path(checkpoint).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // it had a slash at its end
+  folder = folder.parent_path();
+  if (folder.filename() == train::kCheckpointsFolder) folder = folder.parent_path();
+  const std::string run = folder.empty() ? "." : folder.string();
+  return train::RunDirectory::is_run(run) ? run : "";
+}
+
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
@@ -168,11 +179,12 @@ config::RunOptions options_of_run(const config::Options& given) {
   try {
     const Json about = is_run ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
     const Json* found = about.find("options");
-    if (found == nullptr) return {"", source, is_run ? from : ""};
+    const std::string run = is_run ? from : run_around(named);
+    if (found == nullptr) return {"", source, run};
     Json options = *found;
     // Runs from before there was a choice made a stream of all records.
     if (options.find("samples") == nullptr) options.set("samples", "stream");
-    return {options.dump(), source, is_run ? from : ""};
+    return {options.dump(), source, run};
   } catch (const Error&) {
     if (given.model.empty() || given.data.empty() || given.out.empty()) throw;
     return {};

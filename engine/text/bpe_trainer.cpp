@@ -10,7 +10,6 @@
 #include "engine/base/error.h"
 #include "engine/text/bpe.h"
 #include "engine/text/pretokenizer.h"
-#include "engine/text/text_files.h"
 #include "engine/text/text_unicode.h"
 
 namespace strata::text {
@@ -217,29 +216,24 @@ BpeVocabulary BpeTrainer::train() const {
   return vocabulary;
 }
 
-int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOptions& options,
-                        const std::string& directory) {
+int64_t train_tokenizer(const std::string& name, const GiveTexts& give,
+                        const BpeTrainOptions& options, const std::string& directory) {
   BpeTrainer trainer(options);
   bool is_empty = true;
-  for (const std::string& path : paths) {
-    for (const std::string& file : text_files_of(path)) {
-      for_each_text_block(file, [&](std::string_view block) {
-        trainer.add_text(block);
-        is_empty = false;
-      });
-    }
-  }
+  give([&](std::string_view text) {
+    trainer.add_text(text);
+    is_empty = is_empty && text.empty();
+  });
   const BpeVocabulary vocabulary = trainer.train();
-  if (is_empty && !paths.empty()) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("train tokenizer: {}: it is empty (give data with text)", paths.front()));
+  if (is_empty) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("train tokenizer: {}: it is empty (give data with text)", name));
   }
   if (vocabulary.merges.empty()) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("train tokenizer: {}: no pair of characters occurs {} "
                             "times (give more text)",
-                            paths.empty() ? "no text" : paths.front(), options.pair_count_min));
+                            name, options.pair_count_min));
   }
   write_tokenizer(vocabulary, directory);
   return vocabulary.size();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,9 +57,10 @@ class BpeTrainer {
 // Writes tokenizer.json and tokenizer_config.json, which Strata and Transformers load.
 void write_tokenizer(const BpeVocabulary& vocabulary, const std::string& directory);
 
-// Trains on text files, or directories of them, and writes the result. Returns the vocabulary's
-// size.
-int64_t train_tokenizer(const std::vector<std::string>& paths, const BpeTrainOptions& options,
-                        const std::string& directory);
+// Trains on the texts that `give` hands to what it is called with, each as add_text() wants it, and
+// writes the result. `name` is for messages. Returns the vocabulary's size.
+using GiveTexts = std::function<void(const std::function<void(std::string_view)>& take)>;
+int64_t train_tokenizer(const std::string& name, const GiveTexts& give,
+                        const BpeTrainOptions& options, const std::string& directory);
 
 }  // namespace strata::text

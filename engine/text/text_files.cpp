@@ -202,25 +202,6 @@ const char* why_not_read(std::string_view extension) {
   return nullptr;
 }
 
-std::vector<std::string> text_files_of(const std::string& path) {
-  std::error_code failure;
-  const fs::file_status status = fs::status(path, failure);
-  if (failure || !fs::exists(status)) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("open data: {}: no such file or directory (give one that exists)", path));
-  }
-  if (!fs::is_directory(status)) return {path};
-  const std::vector<std::string> files = text_files_below(path);
-  if (files.empty()) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("open data: {}: the directory has no .txt or .md file, and no "
-                            "train.jsonl (give other files by their own path)",
-                            path));
-  }
-  return files;
-}
-
 std::vector<std::string> text_files_below(const std::string& directory) {
   std::vector<std::string> files;
   for (const fs::path& file : files_below(directory)) {

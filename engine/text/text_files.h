@@ -15,11 +15,8 @@ namespace strata::text {
 bool is_text(std::string_view extension);
 const char* why_not_read(std::string_view extension);
 
-// The text files at a path: the file itself, or the .txt and .md files below a directory in order
-// of their paths, except for files that runs wrote. Throws Error when there is none.
-std::vector<std::string> text_files_of(const std::string& path);
-
-// The same for a directory that may have none, and its files of records, .jsonl and .json.
+// The .txt and .md files below a directory in order of their paths, except for files that runs
+// wrote, and its files of records, .jsonl and .json.
 std::vector<std::string> text_files_below(const std::string& directory);
 std::vector<std::string> data_files_below(const std::string& directory);
 

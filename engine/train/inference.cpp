@@ -2,6 +2,8 @@
 #include "engine/train/inference.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -27,9 +29,18 @@ class CheckpointWeights : public exec::StateSource {
         from_model_(model, frozen),
         reader_(path, trained_, recipe, from_model_) {}
 
-  void expect(std::span<const exec::ChunkState> next) override { from_model_.expect(next); }
+  void expect(std::span<const exec::ChunkState> next) override {
+    std::vector<exec::ChunkState> of_model;
+    std::ranges::copy_if(next, std::back_inserter(of_model),
+                         [&](const exec::ChunkState& chunk) { return needs_model(chunk); });
+    if (!of_model.empty()) from_model_.expect(of_model);
+  }
   void read(const exec::ChunkState& chunk) override {
-    from_model_.read(chunk);
+    if (needs_model(chunk))
+      from_model_.read(chunk);
+    else  // for the padding
+      std::memset(chunk.hi_at(chunk.hi_first), 0,
+                  static_cast<size_t>(chunk.hi_bytes(chunk.hi_count)));
     for (const model::Parameter& to : frozen_.segments[chunk.segment].parameters) {
       const int64_t first = std::max(to.offset, chunk.hi_first);
       const int64_t last = std::min(to.offset + to.numel, chunk.hi_first + chunk.hi_count);
@@ -41,6 +52,14 @@ class CheckpointWeights : public exec::StateSource {
   }
 
  private:
+  // Whether the chunk has some of a parameter that was not trained.
+  bool needs_model(const exec::ChunkState& chunk) const {
+    const auto& parameters = frozen_.segments[chunk.segment].parameters;
+    return std::ranges::any_of(parameters, [&](const model::Parameter& one) {
+      return one.offset < chunk.hi_first + chunk.hi_count &&
+             one.offset + one.numel > chunk.hi_first && trained(chunk.segment, one.name) == nullptr;
+    });
+  }
   const model::Parameter* trained(int segment, const std::string& name) const {
     for (const model::Parameter& parameter : trained_.segments[segment].parameters) {
       if (parameter.name == name && !parameter.frozen) return &parameter;

@@ -30,12 +30,24 @@ constexpr std::array<std::string_view, 11> kBreaking = {
 
 // Where things are, and what a new run in the same place is for. changed_model() compares models.
 // Of shard_ranks it is the number of copies of the state that counts.
-constexpr std::array<std::string_view, 25> kNotOfTheRun = {
-    "out",          "config",         "deepspeed",       "resume",           "machine",
-    "data",         "eval_data",      "model",           "keep_checkpoints", "io",
-    "export_dtype", "shard_ranks",    "tensorboard",     "trace_steps",      "trace_from",
-    "keep_best",    "patience",       "data_cache",      "sample_prompts",   "sample_tokens",
-    "collectives",  "pipeline_ranks", "pipeline_chunks", "pipeline_windows", "pipeline_schedule"};
+constexpr std::array<std::string_view, 18> kNotOfTheRun = {"out",
+                                                           "config",
+                                                           "deepspeed",
+                                                           "resume",
+                                                           "machine",
+                                                           "data",
+                                                           "eval_data",
+                                                           "model",
+                                                           "io",
+                                                           "shard_ranks",
+                                                           "trace_steps",
+                                                           "trace_from",
+                                                           "data_cache",
+                                                           "collectives",
+                                                           "pipeline_ranks",
+                                                           "pipeline_chunks",
+                                                           "pipeline_windows",
+                                                           "pipeline_schedule"};
 
 template <size_t N>
 bool is_in(const std::array<std::string_view, N>& names, std::string_view name) {

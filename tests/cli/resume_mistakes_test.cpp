@@ -184,6 +184,17 @@ TEST_F(Mistakes, ARunThatDoesNotSayWhatASampleIsGoesOnWithAStream) {
   EXPECT_EQ(more.out().find("without seeing each other"), std::string::npos) << more.out();
 }
 
+TEST_F(Mistakes, ACheckpointInARunGoesOnWithThatRun) {
+  make_run();
+  Process more(
+      {"train", "--resume", std::string(kNewest) + "/", "--steps", "3", "--keep-checkpoints", "7"},
+      {.directory = sandbox_.path()});
+  EXPECT_EQ(more.wait(), 0) << more.err();
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000003"));
+  EXPECT_NE(more.err().find("--keep-checkpoints 7 (checkpoint: 2)"), std::string::npos)
+      << more.err();
+}
+
 TEST_F(Mistakes, ATrainedModelIsNotDeletedWhereItsCheckpointsAreNotThere) {
   namespace fs = std::filesystem;
   make_run();

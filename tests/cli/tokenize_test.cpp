@@ -41,7 +41,7 @@ class Tokenize : public testing::Test {
 
 TEST_F(Tokenize, PrintsIdsOfAnArgumentAFileAndStandardInput) {
   write_text(sandbox_ / "x.txt", "ab\na");
-  write_text(sandbox_ / "x.jsonl", "{\"text\": \"ab\"}\n\"\"\n\"ba\"\n");
+  write_text(sandbox_ / "x.jsonl", "{\"text\": \"ab\"}\n\n{\"text\": \"\"}\n{\"text\": \"ba\"}\n");
   EXPECT_EQ(tokenize({"--text", "aab"}), "4 0 2 4\n");
   EXPECT_EQ(tokenize({"--text", ""}), "4 4\n");
   EXPECT_EQ(tokenize({"--data", "x.txt", "--special", "off"}), "2 3 0\n");
@@ -74,6 +74,48 @@ TEST_F(Tokenize, PrintsPiecesAndTextAndCounts) {
                                                     "\n");
 }
 
+// <e> ends what the tokenizer is not told to end itself, and only the answer is learned.
+TEST_F(Tokenize, PrintsRecordsAsTrainingTokenizesThem) {
+  write_text(sandbox_ / "x.jsonl", R"({"q": "ab", "completion": "ba"})");
+  const Arguments records = {"--data", "x.jsonl", "--columns", "prompt=q"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), records.begin(), records.end());
+    return tokenize(more);
+  };
+  EXPECT_EQ(with({}), "4 2 1 0 4\n") << err_;
+  EXPECT_EQ(with({"--special", "off"}), "2 1 0\n");
+  EXPECT_EQ(with({"--pieces", "--special", "off"}), "2\t\"ab\"\t-\n1\t\"b\"\t+\n0\t\"a\"\t+\n");
+  EXPECT_EQ(with({"--json", "--train-on", "everything", "--special", "off"}),
+            R"({"ids": [2, 1, 0], "learned": [true, true, true]})"
+            "\n");
+  EXPECT_EQ(with({"--count"}), "1 text, 31 bytes, 5 tokens\n");
+}
+
+TEST_F(Tokenize, PrintsChatsByTheirTemplate) {
+  std::filesystem::create_directory(sandbox_ / "chats");
+  write_text(sandbox_ / "chats/README.md", "about them");
+  write_text(sandbox_ / "chats/train.jsonl", R"({"messages": [{"role": "user", "content": "a"},)"
+                                             R"( {"role": "assistant", "content": "b"}]})");
+  write_text(sandbox_ / "t.jinja", "{% for m in messages %}{{ m.content }}{{ '\n' }}{% endfor %}");
+  const Arguments chats = {"--data", "chats", "--chat-template", "t.jinja", "--json"};
+  EXPECT_EQ(tokenize(chats), R"({"ids": [0, 3, 1, 3], "learned": [false, false, true, true]})"
+                             "\n")
+      << err_;
+}
+
+TEST_F(Tokenize, InitLearnsWhatRecordsSay) {
+  const auto tokenizer_of = [&](const char* data, const char* out) {
+    Process process({"init", "--data", data, "--out", out, "--vocab-size", "300", "--hidden", "64",
+                     "--layers", "1", "--heads", "4", "--columns", "prompt=q"},
+                    {.directory = sandbox_.path()});
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    return read_text(sandbox_ / out + "/tokenizer.json");
+  };
+  write_text(sandbox_ / "x.txt", "the ship the ship the pier");
+  write_text(sandbox_ / "x.jsonl", R"({"q": "the ship", "completion": " the ship the pier"})");
+  EXPECT_EQ(tokenizer_of("x.txt", "a"), tokenizer_of("x.jsonl", "b"));
+}
+
 TEST_F(Tokenize, SaysWhatIsWrong) {
   const auto expect_error = [&](const Arguments& arguments, const char* named) {
     EXPECT_EQ(tokenize(arguments, "\xFF"), "");
@@ -82,8 +124,8 @@ TEST_F(Tokenize, SaysWhatIsWrong) {
   };
   write_text(sandbox_ / "x.jsonl", "{\"tex\": \"ab\"}\n");
   expect_error({}, "byte 0 (0xff): not UTF-8");
-  expect_error({"--data", "x.jsonl"}, "x.jsonl:1: neither a string nor an object");
-  expect_error({"--data", "none"}, "none: no such file");
+  expect_error({"--data", "x.jsonl"}, "x.jsonl:1: not a known record: it has tex");
+  expect_error({"--data", "none"}, "none: No such file");
   expect_error({"--data", "x.jsonl", "--text", "a"}, "two sources of one text");
   expect_error({"--text", "a", "--count", "--pieces"}, "a count shows no tokens");
   std::filesystem::remove(sandbox_ / "model/tokenizer.json");

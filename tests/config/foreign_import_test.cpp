@@ -150,6 +150,9 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
     "second": {"file_name": "b.jsonl", "columns": {"prompt": "question"}},
     "chats": {"file_name": "b.jsonl", "formatting": "sharegpt",
               "columns": {"messages": "turns"}, "tags": {"role_tag": "who", "content_tag": "says"}},
+    "messages": {"file_name": "b.jsonl", "formatting": "sharegpt",
+                 "columns": {"messages": "messages"},
+                 "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user"}},
     "pairs": {"file_name": "a.jsonl", "ranking": true},
     "pictures": {"file_name": "a.jsonl", "columns": {"images": "i"}},
     "remote": {"hf_hub_url": "org/set"}})";
@@ -166,6 +169,7 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
   EXPECT_NE(options(text("chats")).find("columns conversations=turns,from=who,value=says\n"),
             std::string::npos);
   EXPECT_NE(fate(text("first,chats"), "dataset").find("--data"), std::string::npos);
+  EXPECT_EQ(options(text("messages")).find("columns"), std::string::npos);
   EXPECT_NE(fate(text("pairs"), "dataset").find("preference training"), std::string::npos);
   EXPECT_NE(fate(text("pictures"), "dataset").find("images are not supported"), std::string::npos);
   EXPECT_NE(fate(text("remote"), "dataset").find("has no file_name"), std::string::npos);

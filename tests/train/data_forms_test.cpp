@@ -128,6 +128,40 @@ TEST_F(DataForms, TheReportCountsRecordsAndSamples) {
       << report(many);
 }
 
+// Alpaca's own file has the whole text of each record too.
+TEST_F(DataForms, RecordsOfTwoKindsAreReadAsOneWithAWarning) {
+  const std::string path = write("a.jsonl", R"({"instruction":"1","output":"b","text":"1\nb"})");
+  EXPECT_TRUE(contains(warnings_of(path, {.length = 1}),
+                       "a.jsonl:1: the records have text and also instruction and output: text is "
+                       "read (give --columns output=output for instruction and output)"));
+  EXPECT_EQ(read({path}, {.columns = {"output=output"}}), "1\nb\n  ^^");
+}
+
+TEST_F(DataForms, AHistoryIsNotDroppedInSilence) {
+  const auto error = [&](const std::string& history) {
+    return error_of(
+        write("a.jsonl", R"({"instruction":"1","output":"b","history":)" + history + "}"),
+        {.length = 1});
+  };
+  EXPECT_TRUE(contains(error(R"([["0","a"]])"), "a.jsonl:1: its \"history\" is not read"));
+  EXPECT_EQ(error("[]"), "no error");
+}
+
+TEST_F(DataForms, AChatThatGivesTwoTextsCountsThem) {
+  const text::Tokenizer tokenizer = test::byte_tokenizer(
+      "{% for m in messages %}{{ m.content if loop.last or m.role == 'user' else '-' }}"
+      "{% endfor %}");
+  const std::string path =
+      write("a.jsonl", R"({"messages":[{"role":"user","content":"Q"},)"
+                       R"({"role":"assistant","content":"A"},{"role":"user","content":"R"},)"
+                       R"({"role":"assistant","content":"B"}]})");
+  const Dataset data =
+      Dataset::open({path}, &tokenizer,
+                    {.length = 8, .vocabulary = 300, .samples = config::SampleLayout::kPacked});
+  EXPECT_TRUE(contains(data.description(), "JSON lines of messages, 1")) << data.description();
+  EXPECT_TRUE(contains(data.description(), "2 texts share 1 sample")) << data.description();
+}
+
 TEST_F(DataForms, ShareGptHasSystemsToolsAndOtherNames) {
   EXPECT_EQ(read({write("a.jsonl", R"({"system":"S","conversations":[{"from":"human","value":"Q"},)"
                                    R"({"from":"chatgpt","value":"A"}]})")}),

@@ -211,7 +211,7 @@ TEST_F(DataTest, ADirectoryIsItsTextsWithoutThoseOfRuns) {
     write(name, "text");
   }
   const std::string corpus = folder_ / "corpus";
-  const std::vector<std::string> texts = text::text_files_of(corpus);
+  const std::vector<std::string> texts = text::text_files_below(corpus);
   EXPECT_EQ(texts, (std::vector<std::string>{corpus + "/a.txt", corpus + "/part/b.md"}));
   EXPECT_EQ(text::left_out_of(corpus, texts),
             (std::vector<std::string>{corpus + "/c.TXT", corpus + "/d.jsonl"}));
