@@ -3,8 +3,10 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "engine/base/check.h"
 
@@ -55,20 +57,40 @@ std::string map_run(UnicodeForm form, std::string_view run) {
   return result;
 }
 
-// Characters with a compatibility mapping that is newer than Unicode 12. The `tokenizers` library,
-// whose mappings are of that version, leaves them as they are.
-bool is_newly_mapped(uint32_t c) {
-  return c == 0x32FF || (c >= 0xA7F2 && c <= 0xA7F4) || c == 0xAB69 ||
-         (c >= 0x10781 && c <= 0x107BA) || (c >= 0x1E030 && c <= 0x1E06D) || c == 0x1F16C ||
-         (c >= 0x1FBF0 && c <= 0x1FBF9);
+struct CodePoints {
+  uint32_t first;
+  uint32_t last;
+};
+
+// Characters with a mapping or a combining class that is newer than Unicode 9. The `tokenizers`
+// library, whose normalization is of that version, leaves them where and as they are.
+constexpr CodePoints kNewer[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+    {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+    {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},
+    {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x107BA}, {0x10D24, 0x10D27},
+    {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+    {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x11935, 0x11935}, {0x11938, 0x11938}, {0x1193D, 0x1193E},
+    {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47},
+    {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97},
+    {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F},
+    {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+    {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+
+bool is_newer(uint32_t c) {
+  if (c < kNewer[0].first) return false;
+  const auto after = std::upper_bound(
+      std::begin(kNewer), std::end(kNewer), c,
+      [](uint32_t point, const CodePoints& points) { return point < points.first; });
+  return c <= std::prev(after)->last;
 }
 
 void append_mapped(UnicodeForm form, std::string_view run, std::string* result) {
-  const bool is_compatible = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
   size_t done = 0;
-  for (size_t at = 0, next = 0; is_compatible && at < run.size(); at = next) {
+  for (size_t at = 0, next = 0; at < run.size(); at = next) {
     next = at + utf8_length(run[at]);
-    if (!is_newly_mapped(code_point_at(run, at))) continue;
+    if (!is_newer(code_point_at(run, at))) continue;
     *result += map_run(form, run.substr(done, at - done));
     *result += run.substr(at, next - at);
     done = next;

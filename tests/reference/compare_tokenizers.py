@@ -6,7 +6,7 @@ strings; or measures both on one thread.
     python tests/reference/compare_tokenizers.py --strata build/bindings/cli/strata --text bible.txt --text code.py \\
         [--strings 125000] [--kind bert]... [--speed ROUNDS]
 
-Tokenizers of eight kinds are trained on the texts. A string is random Unicode, code, prose, control characters, added
+Tokenizers of eight kinds are trained on the texts. A string is random Unicode, characters that combine, code, prose, control characters, added
 tokens side by side, or very long words. Those that differ and have characters newer than this Python's Unicode are counted
 apart: the libraries know other versions of Unicode. --speed gives the medians of alternating rounds, in processor seconds.
 """
@@ -43,6 +43,13 @@ def control_string(rng, tokens):
     return "".join(rng.choice(pool) for _ in range(rng.randint(1, 40)))
 
 
+COMPOSED = [chr(c) for c in range(0x110000) if unicodedata.combining(chr(c)) or unicodedata.decomposition(chr(c))]
+
+
+def composed_string(rng, tokens):
+    return "".join(rng.choice(COMPOSED) if rng.random() < 0.8 else rng.choice("aeoAE가ᄀ한") for _ in range(rng.randint(1, 24)))
+
+
 def token_string(rng, tokens):
     return "".join(rng.choice(tokens + [" ", "a", "  ", "_", "é", "<", "|"]) for _ in range(rng.randint(1, 16)))
 
@@ -64,7 +71,7 @@ def strings(texts, tokens, count, seed):
     def mixed(rng, tokens):
         return "".join(rng.choice(kinds[:-1])(rng, tokens)[:20] for _ in range(3))
 
-    kinds = [unicode_string, control_string, token_string, prose, prose, long_word, mixed]
+    kinds = [unicode_string, composed_string, control_string, token_string, prose, prose, long_word, mixed]
     return [kinds[k % len(kinds)](rng, tokens) for k in range(count)]
 
 
@@ -78,7 +85,7 @@ def run_strata(program, model, path, *options):
 def write_records(path, texts):
     with open(path, "w", encoding="utf-8") as file:
         for text in texts:
-            file.write(json.dumps(text) + "\n")
+            file.write(json.dumps({"text": text}) + "\n")
 
 
 def compare(name, program, folder, encode, tokens, texts, arguments):

@@ -34,6 +34,19 @@ TEST(Unicode, NormalFormsComposeAcrossAsciiRuns) {
   EXPECT_EQ(to_unicode_form(UnicodeForm::kNfc, ""), "");
 }
 
+// The marks U+1DF7 and U+0D3B, the sign U+11938 and the square U+32FF came after Unicode 9, so that
+// marks before and behind them are ordered apart.
+TEST(Unicode, NormalFormsAreThoseOfUnicode9) {
+  EXPECT_EQ(to_unicode_form(UnicodeForm::kNfd, "a\u0302\u0334"), "a\u0334\u0302");
+  for (const char* newer :
+       {"a\u1df7\u0334", "a\u0d3b\u0334", "\U00011935\U00011930", "\U00011938"}) {
+    EXPECT_EQ(to_unicode_form(UnicodeForm::kNfc, newer), newer);
+    EXPECT_EQ(to_unicode_form(UnicodeForm::kNfkd, newer), newer);
+  }
+  EXPECT_EQ(to_unicode_form(UnicodeForm::kNfkc, "\u32ff\u32fe"), "\u32ff\u30f2");
+  EXPECT_EQ(to_unicode_form(UnicodeForm::kNfd, "\u00e9\u1df7\u00e9"), "e\u0301\u1df7e\u0301");
+}
+
 TEST(Unicode, LowerCaseMapsEachCodePoint) {
   EXPECT_EQ(to_lower_case("ABC ÀΣЖ"), "abc àσж");
   EXPECT_EQ(to_lower_case("\u0130"), "i\u0307");
