@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <iterator>
 
 #include "bindings/cli/cache_directory.h"
 #include "bindings/cli/commands.h"
@@ -15,12 +16,18 @@
 namespace strata::cli {
 namespace {
 
-std::vector<train::Compared> compared(session::PlanRequest& request) {
+// The meshes of --mesh auto, and what --compare plans besides.
+std::vector<train::Compared> compared(session::PlanRequest& request, bool compares) {
   train::WorkLine line(isatty(STDERR_FILENO) == 1);
   const auto show = [&](int64_t done, int64_t total) {
     std::fputs(line.at("comparing plans", done, total, now_s()).c_str(), stderr);
   };
-  return request.compare(show);
+  std::vector<train::Compared> all = request.choose_mesh(show);
+  if (!compares) return all;
+  std::vector<train::Compared> others = request.compare(show);
+  all.insert(all.end(), std::make_move_iterator(others.begin()),
+             std::make_move_iterator(others.end()));
+  return all;
 }
 
 }  // namespace
@@ -28,8 +35,7 @@ std::vector<train::Compared> compared(session::PlanRequest& request) {
 // A run that does not fit is compared before it is refused, because that shows what would fit.
 int run_plan(const config::Options& options, const config::Json& deepspeed) {
   session::PlanRequest request(options, cache_directory());
-  std::vector<train::Compared> others;
-  if (options.compare) others = compared(request);
+  const std::vector<train::Compared> others = compared(request, options.compare);
   const bool fits = others.empty() || others.front().refusal.empty();
   if (!fits && options.json) {
     config::Json json = config::Json::object();

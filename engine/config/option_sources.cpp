@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/config/foreign_rules.h"
 #include "engine/config/idle_options.h"
+#include "engine/config/mesh_option.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/option_rules.h"
 #include "engine/config/option_values.h"
@@ -200,6 +201,7 @@ Options OptionCollector::finish() {
                           index + 1));
     }
   }
+  apply_mesh(options_, problems_);
   for (std::string& text : find_conflicts(command_, options_)) {
     problem(with_sources(std::move(text)));
   }

@@ -237,8 +237,7 @@ constexpr OptionRow kTable[] = {
      "Ranks that train together; a step learns from micro-batch x accumulate samples of every "
      "rank, or of every group of --tensor-ranks and --pipeline-ranks."},
     {"max-restarts", kInt, &O::max_restarts, kLaunch, kRanks, "N", "", kFromZero, "",
-     "When a rank is killed or hangs, start all ranks again from the newest checkpoint, at most N "
-     "times."},
+     "When a rank ends or hangs, start all again from the newest checkpoint, at most N times."},
     {"min-ranks", kInt, &O::min_ranks, kLaunch, kRanks, "N", "", kFromZero, "all",
      "Restart with fewer machines if some do not come back, with at least N ranks; a step learns "
      "from the same samples."},
@@ -263,6 +262,9 @@ constexpr OptionRow kTable[] = {
      up_to(86400), "", "Seconds to wait until the ranks of all machines have connected."},
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},
+    {"mesh", kList, &O::mesh, kStep, kRanks, "AXIS=N[,...]|auto", "", kAny, "all share state",
+     "Ranks of each axis: shard, replicate, tensor, pipeline; auto plans the meshes that --ranks "
+     "allows, with as many samples a step, and takes the fastest."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
      "Ranks that share one copy of the state; the number divides --ranks / --tensor-ranks / "
      "--pipeline-ranks."},
@@ -298,13 +300,11 @@ constexpr OptionRow kTable[] = {
     {"keep-checkpoints", kInt, &O::keep_checkpoints, kTrain, kSaving, "N", "", up_to(1 << 20), "",
      "Number of newest checkpoints to keep."},
     {"keep-best", kOnOff, &O::keep_best, kTrain, kSaving, "", "", kAny, "",
-     "Write a checkpoint whenever the held-out loss is the least so far and keep it; RUN/best is a "
-     "link to it."},
+     "Write a checkpoint when the held-out loss is the least so far, and keep it as RUN/best."},
     {"patience", kInt, &O::patience, kTrain, kSaving, "N", "evaluations", kFromOne, "no limit",
      "End the run when N evaluations in a row have not lowered the held-out loss."},
     {"tensorboard", kOnOff, &O::tensorboard, kTrain, kSaving, "", "", kAny, "",
-     "Write what metrics.jsonl has as TensorBoard events too, to tensorboard/ in the run "
-     "directory."},
+     "Write what metrics.jsonl has as TensorBoard events too, to RUN/tensorboard."},
     {"trace-steps", kInt, &O::trace_steps, kTrain, kSaving, "N", "steps", up_to(1000), "none",
      "Write what arithmetic, drives and copies do in N steps to trace.json in the run directory, "
      "for Perfetto and chrome://tracing."},

@@ -136,7 +136,8 @@ struct Options {
   int64_t pipeline_chunks = 1;   // of each of these ranks: times that a pass goes round them
   int64_t pipeline_windows = 0;  // of a step's micro-batches; 0: the planner chooses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1f1b;
-  int64_t shard_ranks = 0;  // data ranks that share one copy of the state; 0: all
+  int64_t shard_ranks = 0;        // data ranks that share one copy of the state; 0: all
+  std::vector<std::string> mesh;  // {"auto"}: the ranks of each axis are chosen; else empty
   int64_t step_samples() const { return micro_batch * accumulate * data_ranks(); }
   double peak_lr() const;
   int64_t data_ranks() const { return ranks / (tensor_ranks * pipeline_ranks); }
@@ -245,7 +246,7 @@ struct Options {
 struct RunOptions {
   std::string json;
   std::string source;    // a path, for messages
-  std::string out = {};  // the run's directory, where a run is resumed and not a checkpoint
+  std::string out = {};  // of the run that is resumed, or that has the named checkpoint
 };
 // Finds the options of the resumed run from those of files and flags, which are not checked yet.
 using FindRunOptions = std::function<RunOptions(const Options& so_far)>;

@@ -15,12 +15,14 @@
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
+#include "engine/config/mesh_option.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/resume.h"
 #include "engine/session/run_data.h"
+#include "engine/train/mesh_choice.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
 #include "engine/train/trainer.h"
@@ -112,8 +114,15 @@ train::RunPlan PlanRequest::plan() {
   return make_run_plan(basis_.spec, basis_.options, basis_.facts);
 }
 
-std::vector<train::Compared> PlanRequest::compare(
-    const std::function<void(int64_t, int64_t)>& planning) {
+std::vector<train::Compared> PlanRequest::choose_mesh(const train::Planning& planning) {
+  if (!config::chooses_mesh(basis_.options)) return {};
+  measure();
+  train::MeshChoice choice = train::choose_mesh(basis_, planning);
+  basis_.options = std::move(choice.options);
+  return std::move(choice.compared);
+}
+
+std::vector<train::Compared> PlanRequest::compare(const train::Planning& planning) {
   measure();
   return train::compare_plans(basis_, other_, planning);
 }

@@ -26,9 +26,11 @@ class PlanRequest {
   // `cache_directory` keeps machine profiles and tokens; may be empty.
   PlanRequest(const config::Options& options, const std::string& cache_directory);
 
+  // With --mesh auto, plans the meshes and takes the fastest; see train::choose_mesh(). Else empty.
+  std::vector<train::Compared> choose_mesh(const train::Planning& planning);
   train::RunPlan plan();  // of rank 0, verified
   // Plans other ways to run too, also when this one does not fit. See train::compare_plans().
-  std::vector<train::Compared> compare(const std::function<void(int64_t, int64_t)>& planning);
+  std::vector<train::Compared> compare(const train::Planning& planning);
 
  private:
   void measure();

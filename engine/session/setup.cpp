@@ -24,6 +24,7 @@
 #include "engine/plan/verifier.h"
 #include "engine/train/plan_elsewhere.h"
 #include "io/scratch_file.h"
+#include "io/volume.h"
 
 namespace strata::session {
 namespace {
@@ -103,6 +104,16 @@ std::optional<config::Machine> collect_profile(const config::Options& options, F
 
 void collect_drives(const config::Options& options, Failures& failures) {
   failures.collect([&] { (void)io::free_bytes_of(options.nvme); });
+}
+
+void check_scratch(const config::Options& options) {
+  if (options.nvme.empty()) return;
+  (void)io::free_bytes_of(options.nvme);
+  io::VolumeOptions volume;
+  volume.directories = options.nvme;
+  volume.bytes = volume.stripe_bytes;
+  volume.owner = "strata train (checking)";
+  const io::Volume opened(volume);
 }
 
 void collect_device(const config::Options& options, Failures& failures) {

@@ -34,6 +34,9 @@ void collect_files(const config::Options& options, Failures& failures);
 std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures);
 // Checks that the directories of --nvme exist.
 void collect_drives(const config::Options& options, Failures& failures);
+// Opens a scratch volume of the smallest size, so that wrong directories are reported before
+// anything is created.
+void check_scratch(const config::Options& options);
 // Checks that the GPU of --device works as far as its driver goes.
 void collect_device(const config::Options& options, Failures& failures);
 

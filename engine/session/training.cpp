@@ -21,30 +21,18 @@
 #include "engine/checkpoint/disk_use.h"
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
+#include "engine/config/mesh_option.h"
 #include "engine/model_files/file.h"
 #include "engine/model_files/other_files.h"
+#include "engine/session/mesh_setup.h"
 #include "engine/session/prompts.h"
 #include "engine/train/best_checkpoint.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/plan_report.h"
 #include "engine/train/run_summary.h"
-#include "io/scratch_file.h"
-#include "io/volume.h"
 
 namespace strata::session {
 namespace {
-
-// Opens a scratch volume of the smallest size, so that wrong directories are reported before
-// anything is created.
-void check_scratch(const config::Options& options) {
-  if (options.nvme.empty()) return;
-  (void)io::free_bytes_of(options.nvme);
-  io::VolumeOptions volume;
-  volume.directories = options.nvme;
-  volume.bytes = volume.stripe_bytes;
-  volume.owner = "strata train (checking)";
-  const io::Volume opened(volume);
-}
 
 void refuse_second_run(const config::Options& options, const train::RunDirectory& run) {
   if (!run.has_run() || options.force) return;
@@ -115,6 +103,9 @@ void Training::prepare() {
   open_places(profile);
   options_.samples = samples_of(options_);
   facts_ = read_facts(options_, job_);
+  const bool is_measured = config::chooses_mesh(options_);
+  if (is_measured) measure_machine(options_, profile, cache_directory_, facts_);
+  const std::string mesh_line = settle_mesh(*model_, facts_, options_);
   read_samples();
   require_fit(facts_);
   resumed_ = find_resumed(options_, directory_, *model_);
@@ -125,7 +116,7 @@ void Training::prepare() {
   if (trains()) log_changes(resumed_);
   facts_.data_bytes = data_->bytes() + sample_bytes();
   train::require_fit(model_->spec(), options_, facts_);
-  measure_machine(options_, profile, cache_directory_, facts_);
+  if (!is_measured) measure_machine(options_, profile, cache_directory_, facts_);
   warn_of_short_trace();
   const double planning_since_s = now_s();
   plan_ = make_run_plan(model_->spec(), options_, facts_);
@@ -133,7 +124,7 @@ void Training::prepare() {
   check_space();
   malloc_trim(0);
   const train::PlanReport report = train::report_of(plan_);
-  plan_text_ = train::plan_table(plan_, report);
+  plan_text_ = mesh_line + train::plan_table(plan_, report);
   if (profile) plan_text_ = machine_line(options_.machine, profile->name) + plan_text_;
   plan_record_ = train::plan_record(plan_, report).dump() + "\n";
   has_its_model_ = !trains() && has_model();
@@ -168,6 +159,7 @@ void Training::follow() {
   options_.resume_checkpoint = resumed_.path;
   std::optional<config::Machine> ignored;
   open_places(ignored);
+  settle_mesh(*model_, facts_, options_);
   options_.samples = samples_of(options_);
   read_samples();
   read_data();

@@ -9,19 +9,13 @@
 #include "engine/base/units.h"
 #include "engine/plan/refusal.h"
 #include "engine/train/plan_elsewhere.h"
+#include "engine/train/plan_variant.h"
 
 namespace strata::train {
 namespace {
 
 using config::Options;
 using plan::Arena;
-
-// A way to run that is not planned yet.
-struct Variant {
-  Compared compared;
-  Options options;
-  RunFacts facts;
-};
 
 // Collects variants of a basis. Each is planned as if for another machine, because it may have more
 // memory and drives than this one.
@@ -232,14 +226,6 @@ std::string text_of(const plan::DoesNotFit& refusal, int64_t ranks) {
   return text;
 }
 
-void plan_variant(const model::ModelSpec& spec, Variant& variant) {
-  try {
-    variant.compared.report = report_of(plan_run(spec, variant.options, variant.facts));
-  } catch (const plan::DoesNotFit& refusal) {
-    variant.compared.refusal = text_of(refusal, variant.options.ranks);
-  }
-}
-
 // Whether both are one plan; a plan that does not fit is none.
 bool is_same(const Compared& one, const Compared& planned) {
   return one.refusal.empty() && planned.refusal.empty() &&
@@ -248,9 +234,17 @@ bool is_same(const Compared& one, const Compared& planned) {
 
 }  // namespace
 
+void plan_variant(const model::ModelSpec& spec, Variant& variant) {
+  try {
+    variant.compared.report = report_of(plan_run(spec, variant.options, variant.facts));
+  } catch (const plan::DoesNotFit& refusal) {
+    variant.compared.refusal = text_of(refusal, variant.options.ranks);
+  }
+}
+
 std::vector<Compared> compare_plans(const PlanBasis& basis,
                                     const std::optional<config::Machine>& other,
-                                    const std::function<void(int64_t, int64_t)>& planning) {
+                                    const Planning& planning) {
   Variants collected(basis);
   collected.add(what_if("as planned"), [](Options&, RunFacts&) {});
   add_strategies(basis, collected);

@@ -20,7 +20,7 @@ struct PlanBasis {
   RunFacts facts;
 };
 
-enum class ComparedKind : uint8_t { kStrategy, kWhatIf };
+enum class ComparedKind : uint8_t { kStrategy, kWhatIf, kMesh };
 
 // A way to run, and its plan's report or the reason why it does not fit.
 struct Compared {
@@ -32,11 +32,14 @@ struct Compared {
   bool is_planned = false;   // it is the plan of the basis
 };
 
-// All of them, planned one after another; `planning` is called before each with its number and
-// their count. `other` is a machine to compare with. A basis that does not fit is compared too.
+// Is called before each plan with its number and their count.
+using Planning = std::function<void(int64_t, int64_t)>;
+
+// All of them, planned one after another. `other` is a machine to compare with. A basis that does
+// not fit is compared too.
 std::vector<Compared> compare_plans(const PlanBasis& basis,
                                     const std::optional<config::Machine>& other,
-                                    const std::function<void(int64_t, int64_t)>& planning);
+                                    const Planning& planning);
 
 // The basis as it is planned, and with twice each memory and one more drive, with the same batch.
 // `may_plan` is asked before each plan; the list ends where it says no.

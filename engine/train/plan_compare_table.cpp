@@ -40,7 +40,7 @@ std::string verdict_of(const Compared& one, const Compared& planned) {
   const double faster = one.report.tokens_per_s() / planned.report.tokens_per_s() - 1;
   const std::string meaning = one.remark.empty() ? "" : ": " + one.remark;
   if (&one == &planned) return "";
-  if (one.kind == ComparedKind::kStrategy) {
+  if (one.kind != ComparedKind::kWhatIf) {
     if (one.is_planned) return "as planned" + meaning;
     if (faster > kNoticed) return fmt::format("{:.0f}% faster, but {}", 100 * faster, one.remark);
     return (faster < -kNoticed ? fmt::format("{:.0f}% slower", -100 * faster) : "as fast") +
@@ -71,6 +71,8 @@ std::string compared_table(const std::vector<Compared>& compared) {
   std::string text;
   const auto add = [&](ComparedKind kind, std::string_view heading, char mark,
                        std::string_view meaning) {
+    const auto is_of_kind = [&](const Compared& one) { return one.kind == kind; };
+    if (std::ranges::none_of(compared, is_of_kind)) return;
     text += '\n' + line_of(heading, heading_of(has_run), "");
     for (const Compared& one : compared) {
       if (one.kind != kind) continue;
@@ -82,6 +84,7 @@ std::string compared_table(const std::vector<Compared>& compared) {
     }
     if (planned.refusal.empty()) text += fmt::format("{} {}\n", mark, meaning);
   };
+  add(ComparedKind::kMesh, "Which meshes fit", '=', "the plan above: it is the fastest");
   add(ComparedKind::kStrategy, "Which options fit", '=',
       "the plan above, which each of these options makes");
   add(ComparedKind::kWhatIf, "What would change it", '*', "the same things lie in the same places");
@@ -99,7 +102,9 @@ config::Json compared_json(const std::vector<Compared>& compared) {
   for (const Compared& one : compared) {
     config::Json row = config::Json::object();
     const bool fits = one.refusal.empty();
-    row.set("kind", one.kind == ComparedKind::kStrategy ? "strategy" : "what_if");
+    row.set("kind", one.kind == ComparedKind::kStrategy ? "strategy"
+                    : one.kind == ComparedKind::kMesh   ? "mesh"
+                                                        : "what_if");
     row.set("name", one.name);
     row.set("remark", one.remark);
     row.set("is_planned", one.is_planned);
