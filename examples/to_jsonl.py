@@ -12,6 +12,7 @@ folders of save_to_disk() need datasets. Rows are read a batch at a time.
 import argparse
 import csv
 import json
+import math
 import pathlib
 import sys
 
@@ -21,7 +22,11 @@ BATCH = 1000
 def rows_of_csv(path):
     csv.field_size_limit(sys.maxsize)
     with open(path, newline="", encoding="utf-8-sig") as file:
-        yield from csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        for row in reader:
+            if None in row:
+                sys.exit(f"{path}: line {reader.line_num}: it has more cells than there are columns (is a cell not quoted?)")
+            yield row
 
 
 def rows_of_parquet(path):
@@ -70,20 +75,36 @@ def sources_of(path):
     files = sorted(file for file in path.rglob("*") if file.suffix in READERS)
     if not files:
         sys.exit(f"{path}: the folder has no {', '.join(READERS)} (give another)")
-    return [(file.relative_to(path).with_suffix("").as_posix(), READERS[file.suffix](file)) for file in files]
+    names = [file.relative_to(path).with_suffix("").as_posix() for file in files]
+    for name, file in zip(names, files):
+        if names.count(name) > 1:
+            sys.exit(f"{file}: another file would be {name}.jsonl too (rename one of them)")
+    return [(name, READERS[file.suffix](file)) for name, file in zip(names, files)]
+
+
+def without_nan(value):
+    """JSON has no word for numbers that are not finite, and a missing one is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: without_nan(one) for name, one in value.items()}
+    return [without_nan(one) for one in value] if isinstance(value, list) else value
 
 
 def write(rows, path, columns):
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    with open(path, "w", encoding="utf-8") as file:
+    draft = path.with_name(path.name + ".part")
+    with open(draft, "w", encoding="utf-8") as file:
         for row in rows:
             missing = [name for name in columns if name not in row]
             if missing:
+                draft.unlink()
                 sys.exit(f"{path}: row {count + 1} has no column {missing[0]} (it has {', '.join(row)})")
             kept = {name: row[name] for name in columns} if columns else row
-            file.write(json.dumps(kept, ensure_ascii=False, default=str) + "\n")
+            file.write(json.dumps(without_nan(kept), ensure_ascii=False, default=str) + "\n")
             count += 1
+    draft.replace(path)
     print(f"{path}: {count} records")
 
 

@@ -13,6 +13,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/standard_input.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
@@ -129,46 +130,64 @@ Error bad_input(const std::string& where, const std::string& cause) {
 class RecordPrinter final : public data::TokenSink {
  public:
   RecordPrinter(const config::Options& options, TokenPrinter& printer)
-      : options_(options), printer_(printer) {}
+      : options_(options),
+        printer_(printer),
+        tokens_("record", printer.tokenizer().vocabulary_size()),
+        writer_(printer.tokenizer(), tokens_, nullptr,
+                {.length = INT64_MAX, .learns_end = options.train_on_end}) {}
 
-  // The size of the record that comes next.
-  void set_bytes(size_t bytes) { bytes_ = static_cast<int64_t>(bytes); }
+  // Says of a file's records what training leaves out.
+  void finish(const std::string& path) {
+    if (left_out_ > 0) {
+      log(LogLevel::kWarning,
+          fmt::format("data: {}: {} of {} have nothing to learn, and training leaves them out "
+                      "(complete or remove them)",
+                      path, left_out_, counted(records_, "record")));
+    }
+    records_ = left_out_ = 0;
+  }
+
+  // Of the record that comes next: its size, and whether it is a text, all of which is learned.
+  void set_record(size_t bytes, bool is_text) {
+    bytes_ = static_cast<int64_t>(bytes);
+    is_text_ = is_text;
+  }
 
   void begin_line(int64_t, int64_t) override {}
-  void begin_record(bool) override {}
+  void begin_record(bool has_lesson) override {
+    ++records_;
+    left_out_ += !has_lesson;
+  }
   void begin_document(bool is_chat) override {
     has_ends_ = options_.special && !is_chat;
-    document_.emplace(printer_.tokenizer(), options_.train_on_end);
+    tokens_.clear();
     if (has_ends_)
-      document_->writer.begin(options_.train_on == config::TrainOn::kEverything);
+      writer_.begin(is_text_ || options_.train_on == config::TrainOn::kEverything);
     else
-      document_->writer.begin_chat();
+      writer_.begin_chat();
   }
   void begin_part(bool is_target) override { is_target_ = is_target; }
-  void ids(const std::vector<int32_t>& ids) override { document_->writer.add(ids, is_target_); }
+  void ids(const std::vector<int32_t>& ids) override { writer_.add(ids, is_target_); }
   void end_document() override {
-    if (has_ends_) document_->writer.end();
-    const data::TokenSequence& tokens = document_->tokens;
-    std::vector<int32_t> ids(static_cast<size_t>(tokens.count()));
-    tokens.read(0, tokens.count(), ids.data());
+    if (has_ends_) writer_.end();
+    std::vector<int32_t> ids(static_cast<size_t>(tokens_.count()));
+    tokens_.read(0, tokens_.count(), ids.data());
     std::vector<bool> learned;
-    for (int64_t k = 0; k < tokens.count(); ++k) learned.push_back(tokens.is_target(k));
+    for (int64_t k = 0; !is_text_ && k < tokens_.count(); ++k) {
+      learned.push_back(tokens_.is_target(k));
+    }
     printer_.print_document(ids, learned, std::exchange(bytes_, 0));
   }
   void end_record() override {}
 
  private:
-  struct Document {
-    Document(const text::Tokenizer& tokenizer, bool learns_end)
-        : tokens("record", tokenizer.vocabulary_size()),
-          writer(tokenizer, tokens, nullptr, {.length = INT64_MAX, .learns_end = learns_end}) {}
-    data::TokenSequence tokens;
-    data::DocumentWriter writer;
-  };
-
   const config::Options& options_;
   TokenPrinter& printer_;
-  std::optional<Document> document_;
+  data::TokenSequence tokens_;  // of one document
+  data::DocumentWriter writer_;
+  int64_t records_ = 0;   // of the file
+  int64_t left_out_ = 0;  // of these
+  bool is_text_ = false;
   bool has_ends_ = false;
   bool is_target_ = false;
   int64_t bytes_ = 0;
@@ -181,7 +200,7 @@ class DataPrinter {
       : printer_(printer), records_(options, printer) {
     read_.chat_template = options.chat_template;
     read_.chat_date = options.chat_date;
-    read_.rules = {data::RecordColumns::parse(options.columns), options.train_on};
+    read_.rules = {data::RecordColumns::parse(options.columns), options.train_on, options.as_chats};
   }
 
   void print(const std::vector<std::string>& given) {
@@ -203,18 +222,10 @@ class DataPrinter {
     data::RecordTokenizer tokenizer(printer_.tokenizer(), read_, false);
     data::for_each_record(path, read_.rules,
                           [&](std::string_view item, int64_t line, data::RecordKind kind) {
-                            if (kind == data::RecordKind::kText)
-                              return print_text(item, path, line);
-                            records_.set_bytes(item.size());
+                            records_.set_record(item.size(), kind == data::RecordKind::kText);
                             tokenizer.record(item, path, line, kind, records_);
                           });
-  }
-
-  void print_text(std::string_view item, const std::string& path, int64_t line) {
-    config::Json record = read_.rules.columns.renamed(data::parse_record(item, path, line));
-    const data::RecordText text = data::text_of_record(
-        std::move(record), data::RecordKind::kText, fmt::format("{}:{}", path, line), read_.rules);
-    printer_.print(text.parts.empty() ? "" : text.parts.front().text);
+    records_.finish(path);
   }
 
   TokenPrinter& printer_;

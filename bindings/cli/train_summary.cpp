@@ -109,6 +109,12 @@ std::string why_nothing(const config::Options& options, const train::TrainResult
 std::string train_summary(const Outcome& outcome) {
   const auto& [options, deepspeed, plan, result, notes, total_s, resuming, advice] = outcome;
   const int64_t steps = result.last_step - result.first_step + 1;
+  if (steps <= 0 && result.held_out_loss) {
+    return fmt::format(
+               "done     no step was left; step {} was evaluated, which a stop had prevented\n",
+               result.last_step) +
+           ending(outcome);
+  }
   if (steps <= 0) {
     return "done     nothing to do: " + why_nothing(options, result) + '\n' + ending(outcome);
   }

@@ -64,7 +64,7 @@ constexpr NamePair kAxolotlColumns[] = {{"field_messages", "messages"},
                                         {"message_field_role", "role"},
                                         {"message_field_content", "content"}};
 constexpr NamePair kMessageNames[] = {{"role", "role"}, {"content", "content"}};
-constexpr std::array<std::string_view, 22> kAxolotlKeys = {"path",
+constexpr std::array<std::string_view, 23> kAxolotlKeys = {"path",
                                                            "type",
                                                            "ds_type",
                                                            "split",
@@ -82,6 +82,7 @@ constexpr std::array<std::string_view, 22> kAxolotlKeys = {"path",
                                                            "train_on_eot",
                                                            "message_field_role",
                                                            "message_field_content",
+                                                           "message_field_training",
                                                            "message_property_mappings",
                                                            "chat_template",
                                                            "roles",
@@ -160,6 +161,12 @@ std::string axolotl_refusal(const Json& entry) {
     if (text_member(entry, end) == "last") {
       return fmt::format("{}: last is not supported (give turn, all or none)", end);
     }
+  }
+  const std::string training = text_member(entry, "message_field_training");
+  if (!training.empty() && training != "train" && training != "weight") {
+    return fmt::format(
+        "message_field_training: {}: only train and weight are read (rename it in the data)",
+        training);
   }
   return axolotl_use_refusal(entry);
 }

@@ -118,8 +118,11 @@ class ForeignImporter : ImportWriter {
         {"train_on_prompt", &I::train_on_inputs},
         {"mask_history", &I::mask_history},
         {"mask_prompt", &I::mask_prompt},
-        {"completion_only_loss", &I::mask_prompt},
-        {"assistant_only_loss", &I::mask_prompt},
+        {"completion_only_loss", &I::loss_of},
+        {"assistant_only_loss", &I::loss_of},
+        {"template", &I::factory_template},
+        {"learning_rate", &I::mlx_rate},
+        {"lr_schedule.arguments", &I::mlx_arguments},
         {"sample_packing", &I::packing},
         {"packing", &I::packing},
         {"neat_packing", &I::packing},
@@ -193,6 +196,8 @@ class ForeignImporter : ImportWriter {
       path += ":" + std::string(weights.substr(0, comma));
       weights.remove_prefix(std::min(weights.size(), comma + 1));
     }
+    if (weights.empty()) return;
+    data.refusal = "interleave_probs has more numbers than there are datasets (give as many)";
   }
   void with_dataset(const Leaf& leaf) { ignore(leaf, "part of --data, from dataset"); }
 
@@ -222,9 +227,37 @@ class ForeignImporter : ImportWriter {
     set(leaf, "train-on", {"last-answer"});
   }
   void mask_prompt(const Leaf& leaf) {
-    const bool is_mlx = tool_ == kMlxLm;
-    if (!is_mlx && is_off(*leaf.value) && leaf.key == "assistant_only_loss") {
-      return ignore(leaf, "what the assistant says is learned; --train-on everything takes all");
+    set(leaf, "train-on", {is_off(*leaf.value) ? "everything" : "last-answer"});
+  }
+  // mlx-lm's schedule has its own rates: [begin, steps, end]; a linear one [begin, end, steps].
+  std::vector<std::string> schedule_arguments() const {
+    const Json* schedule = root_.find("lr_schedule");
+    const Json* given = schedule == nullptr ? nullptr : schedule->find("arguments");
+    return given != nullptr && given->is_array() ? texts_of(*given) : std::vector<std::string>();
+  }
+  void mlx_rate(const Leaf& leaf) {
+    if (!schedule_arguments().empty()) return ignore(leaf, "lr_schedule.arguments decides");
+    set(leaf, "lr", texts_of(*leaf.value));
+  }
+  void mlx_arguments(const Leaf& leaf) {
+    const std::vector<std::string> given = schedule_arguments();
+    if (given.empty()) return ignore(leaf, "empty");
+    const bool is_linear = text_of(*root_.find("lr_schedule")->find("name")).starts_with("linear");
+    const size_t end = is_linear ? 1 : 2;
+    set(leaf, "lr", {given[0]}, "the schedule ends with the run");
+    const double from = std::strtod(given[0].c_str(), nullptr);
+    const double to = given.size() > end ? std::strtod(given[end].c_str(), nullptr) : 0;
+    if (from > 0 && to > 0) set(leaf, "min-lr-ratio", {fmt::format("{:g}", to / from)});
+  }
+  // TRL's two keys are about prompts with completions and about messages.
+  void loss_of(const Leaf& leaf) {
+    const bool is_of_chats = leaf.key == "assistant_only_loss";
+    const std::string other = text(is_of_chats ? "completion_only_loss" : "assistant_only_loss");
+    const std::string own = is_off(*leaf.value) ? "false" : "true";
+    if (!other.empty() && other != "null" && other != own) {
+      return refuse(leaf,
+                    "completion_only_loss and assistant_only_loss differ, and what is learned "
+                    "is one for all records (give the one that fits the data)");
     }
     set(leaf, "train-on", {is_off(*leaf.value) ? "everything" : "answers"});
   }
@@ -247,6 +280,10 @@ class ForeignImporter : ImportWriter {
     refuse(leaf,
            "only the model's own, chatml and .jinja files are known (take it out for the model's "
            "own)");
+  }
+  void factory_template(const Leaf& leaf) {
+    set(leaf, "as-chats", {"on"},
+        "by the model's own template, which --chat-template replaces by another");
   }
   void disable_shuffling(const Leaf& leaf) {
     set(leaf, "shuffle", {is_off(*leaf.value) ? "on" : "off"});
@@ -343,7 +380,12 @@ class ForeignImporter : ImportWriter {
   }
   void eval_strategy(const Leaf& leaf) {
     if (!evaluates()) return ignore(leaf, "off");
-    if (text_of(*leaf.value) == "steps") return ignore(leaf, "eval_steps says when");
+    if (text_of(*leaf.value) == "steps") {
+      if (!text("eval_steps").empty()) return ignore(leaf, "eval_steps says when");
+      const double logging = number("logging_steps");
+      return set(leaf, "eval-every", {logging >= 1 ? fmt::format("{:.0f}", logging) : "500"},
+                 "eval_steps is absent, so that logging_steps counts");
+    }
     refuse(leaf, "evaluations come after a number of steps (give steps, and eval_steps)");
   }
   void save_steps(const Leaf& leaf) {

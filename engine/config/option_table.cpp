@@ -100,8 +100,7 @@ constexpr OptionRow kTable[] = {
     {"model", kString, &O::model, kRuns | kExport | kTokenize, kFiles, "DIR", "", kAny, "",
      "The Hugging Face model directory to begin with: config.json, safetensors and tokenizer."},
     {"data", kList, &O::data, kInit | kRead, kFiles, "PATH[,PATH]", "", kAny, "",
-     "Text, JSONL, JSON or token files (.bin), or directories of them; PATH:0.7,PATH:0.3 draws "
-     "samples by these weights."},
+     "Text, JSONL, JSON or token files (.bin), or directories; PATH:0.7,PATH:0.3 mixes samples."},
     {"eval-data", kList, &O::eval_data, kTrain, kFiles, "PATH[,PATH]", "", kAny, "a part of --data",
      "Files to evaluate on at --eval-every, instead of a part of --data."},
     {"columns", kList, &O::columns, kInit | kRead, kFiles, "NAME=COLUMN[,...]", "", kAny,
@@ -118,6 +117,8 @@ constexpr OptionRow kTable[] = {
      kTrainOn},
     {"train-on-end", kOnOff, &O::train_on_end, kRead, kFiles, "", "", kAny, "",
      "Learn the tokenizer's end token too, after which a model stops."},
+    {"as-chats", kOnOff, &O::as_chats, kRead, kFiles, "", "", kAny, "",
+     "Render a prompt with its completion, or an instruction with its output, as a chat."},
     {"chat-template", kString, &O::chat_template, kRuns | kTokenize, kFiles, "NAME", "", kAny,
      "the model's own",
      "The template that renders messages: a name of the model's, chatml, or a .jinja file."},
@@ -242,8 +243,7 @@ constexpr OptionRow kTable[] = {
      "Restart with fewer machines if some do not come back, with at least N ranks; a step learns "
      "from the same samples."},
     {"hosts", kString, &O::hosts, kLaunch, kRanks, "FILE", "", kAny, "",
-     "Start the run on the machines of this file by ssh: a line for each, as HOST slots=N, where N "
-     "is its number of ranks."},
+     "Start the run on the machines of this file by ssh: a line HOST slots=RANKS for each."},
     {"ssh", kString, &O::ssh, kLaunch, kRanks, "COMMAND", "", kAny, "",
      "The command that runs another on a machine of --hosts; it gets the host and the command."},
     {"nodes", kInt, &O::nodes, kLaunch, kRanks, "N", "", up_to(1 << 20), "",
@@ -306,8 +306,7 @@ constexpr OptionRow kTable[] = {
     {"tensorboard", kOnOff, &O::tensorboard, kTrain, kSaving, "", "", kAny, "",
      "Write what metrics.jsonl has as TensorBoard events too, to RUN/tensorboard."},
     {"trace-steps", kInt, &O::trace_steps, kTrain, kSaving, "N", "steps", up_to(1000), "none",
-     "Write what arithmetic, drives and copies do in N steps to trace.json in the run directory, "
-     "for Perfetto and chrome://tracing."},
+     "Write what every lane does in N steps to RUN/trace.json, for Perfetto or chrome://tracing."},
     {"trace-from", kInt, &O::trace_from, kTrain, kSaving, "N", "", kFromOne,
      "the second step of this start", "The first step of --trace-steps."},
     {"export-dtype", kEnum, enum_field<&O::export_dtype>(), kTrain | kExport, kSaving, "", "", kAny,

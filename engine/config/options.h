@@ -79,6 +79,7 @@ struct Options {
   SampleLayout samples = SampleLayout::kAuto;
   TrainOn train_on = TrainOn::kAnswers;
   bool train_on_end = true;
+  bool as_chats = false;      // prompts and instructions too
   std::string chat_template;  // empty: the model's own
   std::string chat_date;      // "2024-07-26"
   std::string data_cache;     // empty: below the user's cache; "off": none

@@ -10,7 +10,6 @@
 
 #include "engine/base/date.h"
 #include "engine/base/error.h"
-#include "engine/template/masked_chat.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
 
@@ -35,47 +34,47 @@ Error bad_chat(const std::string& where, const std::string& cause) {
   return Error(ErrorCode::kConfig, fmt::format("render chat: {}: {}", where, cause));
 }
 
-std::vector<TextPart> parts_of(const MaskedChat& chat) {
-  std::vector<TextPart> parts;
-  size_t at = 0;
-  const auto add = [&](size_t end, bool is_target) {
-    if (end > at) parts.push_back({chat.text.substr(at, end - at), is_target});
-    at = end;
-  };
-  for (const ByteRange& range : chat.targets) {
-    add(range.begin, false);
-    add(range.end, true);
-  }
-  add(chat.text.size(), false);
-  return parts;
-}
-
 bool is_skipped(const ChatRecord& record, size_t turn) {
   return std::find(record.skipped.begin(), record.skipped.end(), turn) != record.skipped.end();
 }
 
-// Removes the targets of skipped turns from a whole chat. A turn's targets are those that its chat
-// has more than the chat before it. Returns false when the renderings do not agree about that.
-bool remove_skipped(const templates::ChatTemplate& chat_template, const templates::Chat& chat,
-                    const ChatRecord& record, MaskedChat& whole) {
-  std::vector<ByteRange> kept;
+// How many targets each turn of the assistant has in the whole chat, in order; nullopt where the
+// renderings do not agree about that. Without generation blocks each has one.
+std::optional<std::vector<size_t>> targets_of_turns(const templates::ChatTemplate& chat_template,
+                                                    const templates::Chat& chat,
+                                                    const MaskedChat& whole) {
+  const std::vector<size_t> turns = templates::assistant_turns(chat);
+  if (!chat_template.has_generation()) return std::vector<size_t>(turns.size(), 1);
+  std::vector<size_t> counts;
   size_t before = 0;
-  for (const size_t turn : templates::assistant_turns(chat)) {
+  for (const size_t turn : turns) {
     templates::Chat until = chat;
     until.message_count = turn + 1;
     const auto part = templates::render_masked(chat_template, until);
     const size_t count = part ? part->targets.size() : 0;
     if (!part || count > whole.targets.size() || count < before ||
         !std::equal(part->targets.begin(), part->targets.end(), whole.targets.begin())) {
-      return false;
+      return std::nullopt;
     }
-    if (!is_skipped(record, turn)) {
-      kept.insert(kept.end(), whole.targets.begin() + static_cast<int64_t>(before),
-                  whole.targets.begin() + static_cast<int64_t>(count));
-    }
+    counts.push_back(count - before);
     before = count;
   }
-  if (before != whole.targets.size()) return false;
+  return before == whole.targets.size() ? std::optional(counts) : std::nullopt;
+}
+
+// Removes the targets of skipped turns from a whole chat. Returns false when it is not known which
+// these are.
+bool remove_skipped(const templates::ChatTemplate& chat_template, const templates::Chat& chat,
+                    const ChatRecord& record, MaskedChat& whole) {
+  const auto counts = targets_of_turns(chat_template, chat, whole);
+  if (!counts) return false;
+  std::vector<ByteRange> kept;
+  auto next = whole.targets.begin();
+  for (size_t k = 0; const size_t turn : templates::assistant_turns(chat)) {
+    const auto end = next + static_cast<std::ptrdiff_t>((*counts)[k++]);
+    if (!is_skipped(record, turn)) kept.insert(kept.end(), next, end);
+    next = end;
+  }
   whole.targets = std::move(kept);
   return true;
 }
@@ -143,8 +142,7 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
   return parsed_.back().chat_template;
 }
 
-std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
-                                                       const std::string& where) {
+std::vector<MaskedChat> ChatRecords::render(const ChatRecord& record, const std::string& where) {
   const auto given = [](const Json& json) { return json.is_null() ? nullptr : &json; };
   const templates::Chat chat = {.messages = &record.messages,
                                 .tools = given(record.tools),
@@ -156,19 +154,23 @@ std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
   const auto is_prompt = [&](size_t turn) { return turn < record.prompt_count; };
   const bool has_prompt = std::any_of(turns.begin(), turns.end(), is_prompt);
   try {
-    if (record.learns_all) return {{{chat_template.render(chat).text, true}}};
+    if (record.learns_all) {
+      MaskedChat all = {chat_template.render(chat).text, {}};
+      all.targets.push_back({0, all.text.size()});
+      return {std::move(all)};
+    }
     // Answers within a prompt are no targets, which only the turns tell apart.
     if (!has_prompt) {
       auto whole = templates::render_masked(chat_template, chat);
       if (whole &&
           (record.skipped.empty() || remove_skipped(chat_template, chat, record, *whole))) {
-        return {parts_of(*whole)};
+        return {std::move(*whole)};
       }
     }
-    std::vector<std::vector<TextPart>> texts;
+    std::vector<MaskedChat> texts;
     for (const size_t turn : turns) {
       if (is_prompt(turn) || is_skipped(record, turn)) continue;
-      const auto one = templates::render_turn(chat_template, chat, turn);
+      auto one = templates::render_turn(chat_template, chat, turn);
       if (!one) {
         throw Error(
             ErrorCode::kConfig,
@@ -183,7 +185,7 @@ std::vector<std::vector<TextPart>> ChatRecords::render(const ChatRecord& record,
                                                     "text, or remove it)",
                                                     turn + 1));
       }
-      texts.push_back(parts_of(*one));
+      texts.push_back(std::move(*one));
     }
     return texts;
   } catch (const Error& error) {

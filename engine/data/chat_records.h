@@ -8,6 +8,7 @@
 #include "engine/config/json.h"
 #include "engine/data/data_records.h"
 #include "engine/template/chat_template.h"
+#include "engine/template/masked_chat.h"
 
 namespace strata::text {
 struct NamedTemplate;
@@ -31,7 +32,7 @@ class ChatRecords {
   // The texts that a record becomes: one, or one for each answer of the assistant where the
   // template changes earlier messages as a chat goes on (it strips their reasoning, say). `where`
   // names the record.
-  std::vector<std::vector<TextPart>> render(const ChatRecord& record, const std::string& where);
+  std::vector<templates::MaskedChat> render(const ChatRecord& record, const std::string& where);
   // The text up to where the assistant answers the last message.
   std::string render_prompt(const config::Json& messages, const std::string& where);
   // The marker that the template writes behind such an answer, such as "<|im_end|>"; empty where it

@@ -165,7 +165,7 @@ class Dataset::Opener {
               .chat_template = options.chat_template,
               .chat_date = options.chat_date,
               .samples = options.samples,
-              .rules = {RecordColumns::parse(options.columns), options.train_on},
+              .rules = {RecordColumns::parse(options.columns), options.train_on, options.as_chats},
               .learns_end = options.train_on_end,
               .threads = options.threads,
               .columns = options.columns,

@@ -89,7 +89,7 @@ void add_directory(DataItem& item, bool evaluates) {
     throw bad_data(item.path,
                    "this user may not look into the directory (chmod u+rx, or give another)");
   }
-  if (fs::exists(directory / "train.jsonl")) return add_record_files(item, true);
+  if (fs::is_regular_file(directory / "train.jsonl")) return add_record_files(item, true);
   const std::vector<std::string> texts = text::text_files_below(item.path);
   if (!std::all_of(texts.begin(), texts.end(), is_readme)) {
     item.files = texts;

@@ -10,6 +10,7 @@
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/config/json.h"
+#include "engine/data/bad_records.h"
 #include "engine/data/data_cache.h"
 #include "engine/data/data_files.h"
 #include "engine/data/data_key.h"
@@ -78,9 +79,16 @@ void announce(const std::string& name, int64_t text_bytes, bool is_kept) {
 
 void read_files(const std::vector<std::string>& files, const text::Tokenizer& tokenizer,
                 const ReadOptions& options, ReadData& data) {
-  FilesReader reader(tokenizer, options, data, files);
-  for (const std::string& file : files) reader.read(file);
-  reader.finish();
+  try {
+    FilesReader reader(tokenizer, options, data, files);
+    for (const std::string& file : files) reader.read(file);
+    reader.finish();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kConfig) throw;
+    const std::string others = bad_records_text(files, tokenizer, options);
+    if (others.empty()) throw;
+    throw Error(ErrorCode::kConfig, fmt::format("{}; {}", error.what(), others));
+  }
 }
 
 // Everything that decides the tokens of these files.
@@ -95,6 +103,7 @@ config::Json key_of(const std::vector<std::string>& files, const ReadOptions& op
   key.set("samples", static_cast<int64_t>(options.samples));
   key.set("train_on", static_cast<int64_t>(options.rules.train_on));
   key.set("learns_end", options.learns_end);
+  key.set("as_chats", options.rules.as_chats);
   key.set("columns", fmt::format("{}", fmt::join(options.columns, ",")));
   key.set("chat_template", options.chat_template);
   if (options.chat_template.ends_with(".jinja"))

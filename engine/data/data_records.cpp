@@ -140,11 +140,22 @@ std::optional<bool> take_weight(Json& message, size_t number, const Place& at) {
   return learns;
 }
 
+// What others call a role; null for a name that nobody uses.
+const char* role_of(const std::string& name) {
+  const auto entry = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
+                                  [&](const auto& one) { return name == one.first; });
+  return entry == kShareGptRoles.end() ? nullptr : entry->second;
+}
+
 // Adds a message, and says whether it has something to learn.
 void add_message(RecordText* record, Json message, const Place& at) {
   ChatRecord& chat = *record->chat;
   const size_t place = chat.messages.items().size();
-  const std::string role = text_of(message, "role", at);
+  std::string role = text_of(message, "role", at);
+  if (const char* known = role_of(role); at.columns.names("role") && known != nullptr) {
+    role = known;  // records with names of their own often have ShareGPT's roles
+    message.set("role", Json(role));
+  }
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
     throw bad_record(at, fmt::format("the role \"{}\" is not known (name the roles {})", role,
                                      fmt::join(kRoles, ", ")));
@@ -171,15 +182,14 @@ void add_message(RecordText* record, Json message, const Place& at) {
 // A message of ShareGPT's names, which says who it is from.
 Json from_share_gpt(const Json& message, const Place& at) {
   const std::string& from = text_of(message, "from", at);
-  const auto role = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
-                                 [&](const auto& entry) { return from == entry.first; });
-  if (role == kShareGptRoles.end()) {
+  const char* role = role_of(from);
+  if (role == nullptr) {
     throw bad_record(at, fmt::format("messages from \"{}\" are not known (name them human, gpt "
                                      "or system)",
                                      from));
   }
   Json renamed = Json::object();
-  renamed.set("role", Json(role->second));
+  renamed.set("role", Json(role));
   renamed.set("content", Json(text_of(message, "value", at)));
   for (const char* name : {"train", "weight"}) {
     if (const Json* value = message.find(name)) renamed.set(name, *value);
@@ -299,14 +309,25 @@ std::string other_kinds_of(const Json& record, RecordKind kind, const RecordRule
 
 namespace {
 
+Json message_of(const char* role, std::string text) {
+  Json message = Json::object();
+  message.set("role", Json(role));
+  message.set("content", Json(std::move(text)));
+  return message;
+}
+
 void add_prompt_completion(RecordText* text, const Json& record, const Place& at,
                            const RecordRules& rules) {
   const bool learns_prompt = rules.train_on == config::TrainOn::kEverything;
-  if (!record.find("prompt")->is_array()) {
+  if (!record.find("prompt")->is_array() && !rules.as_chats) {
     add_segment(text, text_of(record, "prompt", at), learns_prompt);
     return add_segment(text, text_of(record, "completion", at), true);
   }
   text->chat = chat_of(record, rules);
+  if (!record.find("prompt")->is_array()) {
+    add_message(text, message_of("user", text_of(record, "prompt", at)), at);
+    return add_message(text, message_of("assistant", text_of(record, "completion", at)), at);
+  }
   add_messages(text, record, "prompt", at);
   text->chat->prompt_count = learns_prompt ? 0 : text->chat->messages.items().size();
   text->chat->skipped.clear();
@@ -314,12 +335,43 @@ void add_prompt_completion(RecordText* text, const Json& record, const Place& at
   add_messages(text, record, "completion", at);
 }
 
+// Earlier turns, as pairs of an instruction and an output: [["...", "..."]].
+void add_history(RecordText* text, const Json& history, const Place& at) {
+  for (const Json& turn : history.items()) {
+    const bool is_pair = turn.is_array() && turn.items().size() == 2 &&
+                         turn.items()[0].is_string() && turn.items()[1].is_string();
+    if (!is_pair) {
+      throw bad_record(at,
+                       fmt::format("a turn of its \"history\" is {}, not a pair of texts (write "
+                                   "[\"instruction\", \"output\"])",
+                                   turn.describe()));
+    }
+    add_message(text, message_of("user", turn.items()[0].string()), at);
+    add_message(text, message_of("assistant", turn.items()[1].string()), at);
+  }
+}
+
+void add_alpaca_chat(RecordText* text, const Json& record, const Json* history, const Place& at,
+                     const RecordRules& rules) {
+  text->chat = chat_of(record, rules);
+  if (has_text(record, "system")) {
+    add_message(text, message_of("system", text_of(record, "system", at)), at);
+  }
+  if (history != nullptr) add_history(text, *history, at);
+  std::string prompt = text_of(record, "instruction", at);
+  if (has_text(record, "input")) prompt += "\n" + text_of(record, "input", at);
+  add_message(text, message_of("user", std::move(prompt)), at);
+  add_message(text, message_of("assistant", text_of(record, "output", at)), at);
+}
+
 void add_alpaca(RecordText* text, const Json& record, const Place& at, const RecordRules& rules) {
   const Json* history = record.find("history");
-  if (history != nullptr && history->is_array() && !history->items().empty()) {
+  if (history != nullptr && (!history->is_array() || history->items().empty())) history = nullptr;
+  if (rules.as_chats) return add_alpaca_chat(text, record, history, at, rules);
+  if (history != nullptr) {
     throw bad_record(at,
-                     "its \"history\" is not read (write all turns as \"messages\", or take "
-                     "the history out)");
+                     "its \"history\" is read in chats alone (add --as-chats on, or take the "
+                     "history out)");
   }
   std::string prompt;
   for (const char* name : {"system", "instruction", "input"}) {
@@ -358,10 +410,7 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
     case RecordKind::kShareGpt:
       text.chat = chat_of(record, rules);
       if (kind == RecordKind::kShareGpt && has_text(record, "system")) {
-        Json system = Json::object();
-        system.set("role", Json("system"));
-        system.set("content", *record.find("system"));
-        add_message(&text, std::move(system), at);
+        add_message(&text, message_of("system", text_of(record, "system", at)), at);
       }
       add_messages(&text, record, kind == RecordKind::kMessages ? "messages" : "conversations", at);
       break;

@@ -33,6 +33,7 @@ struct TextPart {
 struct RecordRules {
   RecordColumns columns = {};
   config::TrainOn train_on = config::TrainOn::kAnswers;
+  bool as_chats = false;  // prompts and completions, and instructions and outputs, are chats
 };
 
 // The kind of a record, by its members; where some of these have been renamed, only by them. Throws

@@ -163,6 +163,12 @@ void TokenSequence::truncate(int64_t count) {
   *static_cast<uint64_t*>(masks_.at(count / 64)) &= ~(~uint64_t{0} << (count % 64));
 }
 
+void TokenSequence::clear() {
+  STRATA_CHECK(!ids_.is_in_file());
+  settled_ = 0;
+  truncate(0);
+}
+
 void TokenSequence::settle() {
   settled_ = count();
   ids_.settle(settled_);

@@ -32,6 +32,8 @@ class TokenSequence {
   void append(const std::vector<int32_t>& ids, bool are_targets);
   // Takes the last tokens back, so that `count` are left; no fewer than are settled.
   void truncate(int64_t count);
+  // Takes all tokens back, also those that are settled; in memory alone.
+  void clear();
   // All tokens so far stay as they are.
   void settle();
   // Writes what is left to the files. Nothing is appended after it.

@@ -26,6 +26,20 @@ constexpr size_t kRecordBytesInBatch = 1 << 20;   // longer ones are read one at
 constexpr int64_t kBlockBytesInBatch = 17 << 20;  // of a text; they have about 16 MiB
 constexpr int64_t kBlockCopies = 2;               // while it is normalized and cut
 
+// What tokenizing a word takes at once, in bytes a byte of it (measured), and the length of the
+// longest, which white space or an escape of JSON ends.
+constexpr int64_t kWordCopies = 28;
+
+int64_t longest_word(std::string_view text) {
+  size_t longest = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \t\r\n\\", at), text.size());
+    longest = std::max(longest, end - at);
+    at = end + 1;
+  }
+  return static_cast<int64_t>(longest);
+}
+
 // The most that one batch has of the files' texts; by their names, because only sizes matter here.
 int64_t largest_block(const std::vector<std::string>& files) {
   int64_t bytes = 0;
@@ -134,7 +148,20 @@ void FilesReader::read_text(const std::string& path) {
   end_file();
 }
 
+void FilesReader::require_room_for_words(std::string_view text, const std::string& where) const {
+  if (options_.room_bytes == 0 || text.size() <= kRecordBytesInBatch) return;
+  const int64_t left = options_.room_bytes - data_.tokens->bytes();
+  const int64_t word_bytes = longest_word(text);
+  if (word_bytes * kWordCopies <= left) return;
+  throw Error(ErrorCode::kDoesNotFit,
+              fmt::format("read data: {}: {} of it have no white space, and tokenizing them takes "
+                          "more than the {} that --host-memory leaves (take them out, or raise "
+                          "--host-memory)",
+                          where, format_bytes(word_bytes), format_bytes(left)));
+}
+
 void FilesReader::read_block(std::string_view block, bool continues) {
+  require_room_for_words(block, data_.files.back());
   if (queue_ && block.size() <= plan_.limits.text_bytes) {
     batch_with_room(block, nullptr).add_block(block, continues);
     return push();
@@ -170,6 +197,7 @@ void FilesReader::read_record(RecordsSink& sink, std::string_view item, int64_t 
     return;
   }
   take_all();
+  require_room_for_words(item, fmt::format("{}:{}", sink.path(), line));
   sink.begin_line(line, static_cast<int64_t>(item.size()));
   if (sink.kind()) tokenizer_.record(item, sink.path(), line, *sink.kind(), sink);
 }

@@ -48,6 +48,7 @@ class FilesReader {
 
  private:
   void read_text(const std::string& path);
+  void require_room_for_words(std::string_view text, const std::string& where) const;
   void read_block(std::string_view block, bool continues);
   void read_records(const std::string& path);
   void read_record(RecordsSink& sink, std::string_view item, int64_t line);

@@ -73,11 +73,9 @@ Json RecordColumns::renamed(Json object, bool of_message) const {
     const auto column = std::find_if(columns_.begin(), columns_.end(), [&](const Column& each) {
       return each.is_of_message == of_message && each.theirs == member.name;
     });
-    if (column != columns_.end()) {
-      result.set(column->ours, std::move(member.value));
-    } else if (!names(member.name)) {
-      result.set(member.name, std::move(member.value));
-    }
+    if (column == columns_.end() && names(member.name)) continue;
+    if (column != columns_.end()) member.name = column->ours;
+    result.members().push_back(std::move(member));
   }
   return result;
 }

@@ -141,6 +141,7 @@ bool ArrayReader::next() {
   peek_value();
   number_ = line_;
   read_value();
+  if (text_.empty()) refuse("an item of the array is empty (remove a comma, or add a record)");
   check_(number_, static_cast<int64_t>(text_.size()));
   return true;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/data/record_stream.h"
+#include "engine/text/marked_text.h"
 #include "engine/text/tokenizer.h"
 
 namespace strata::data {
@@ -26,9 +27,9 @@ void RecordTokenizer::record(std::string_view item, const std::string& path, int
   sink.begin_record(record.has_lesson);
   if (!record.has_lesson) return sink.end_record();  // else an end would be learned alone
   if (record.chat) {
-    for (const auto& parts : chats_.render(*record.chat, where)) document(parts, true, sink);
+    for (const auto& one : chats_.render(*record.chat, where)) chat(one, sink);
   } else {
-    document(record.parts, false, sink);
+    document(record.parts, sink);
   }
   sink.end_record();
 }
@@ -37,8 +38,21 @@ void RecordTokenizer::text(std::string_view block, bool continues, TokenSink& si
   part(block, true, continues, sink);
 }
 
-void RecordTokenizer::document(const std::vector<TextPart>& parts, bool is_chat, TokenSink& sink) {
-  sink.begin_document(is_chat);
+// A rendered chat is one text, as it is for apply_chat_template().
+void RecordTokenizer::chat(const templates::MaskedChat& chat, TokenSink& sink) {
+  sink.begin_document(true);
+  text::encode_marked(tokenizer_, chat.text, chat.targets,
+                      {.add_special = false, .cache = cache_.get()},
+                      [&](const std::vector<int32_t>& ids, bool is_target) {
+                        sink.begin_part(is_target);
+                        sink.ids(ids);
+                      });
+  sink.end_document();
+}
+
+// A prompt and its completion are two texts, since the model will get a prompt alone.
+void RecordTokenizer::document(const std::vector<TextPart>& parts, TokenSink& sink) {
+  sink.begin_document(false);
   for (const TextPart& one : parts) part(one.text, one.is_target, &one != &parts.front(), sink);
   sink.end_document();
 }

@@ -43,7 +43,8 @@ class RecordTokenizer {
   void text(std::string_view block, bool continues, TokenSink& sink);
 
  private:
-  void document(const std::vector<TextPart>& parts, bool is_chat, TokenSink& sink);
+  void chat(const templates::MaskedChat& chat, TokenSink& sink);
+  void document(const std::vector<TextPart>& parts, TokenSink& sink);
   void part(std::string_view text, bool is_target, bool continues, TokenSink& sink);
 
   const text::Tokenizer& tokenizer_;

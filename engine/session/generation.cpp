@@ -61,6 +61,7 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
     failures.collect([&] { tokenizer_ = open_tokenizer(options, true); });
   }
   if (model_ && tokenizer_) failures.collect([&] { read_generation_config(); });
+  if (tokenizer_) failures.collect([&] { take_special_stops(); });
   failures.collect([&] { read_prompts(); });
   failures.collect([&] { train::require_built(options); });
   collect_device(options, failures);
@@ -88,6 +89,25 @@ void Generation::read_generation_config() {
   const std::string notes = apply_generation_config(file, tokenizer_->eos_id(), options_);
   if (!notes.empty()) log(LogLevel::kInfo, "generate: " + notes);
   end_ids_ = end_ids_of(file, tokenizer_->eos_id());
+}
+
+// Special tokens are no part of the text, so that one of them stops as a token.
+void Generation::take_special_stops() {
+  std::erase_if(options_.stop, [&](const std::string& stop) {
+    const std::vector<int32_t> ids = tokenizer_->encode(stop, {.add_special = false});
+    const auto special =
+        std::ranges::find_if(ids, [&](int32_t id) { return tokenizer_->is_special(id); });
+    if (special == ids.end()) return false;
+    if (ids.size() > 1) {
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("stop: {}: it holds the special token {} and more, but special tokens "
+                      "are no part of the text (give that token alone)",
+                      stop, tokenizer_->piece_of(*special)));
+    }
+    stop_ids_.push_back(ids.front());
+    return true;
+  });
 }
 
 void Generation::read_prompts() {
@@ -216,6 +236,7 @@ void Generation::run_phase(int64_t positions, const Events& events) {
   };
   const auto take = [&](size_t i, int32_t token) {
     if (std::ranges::binary_search(end_ids_, token)) return end(i, TextEnd::kEnd);
+    if (std::ranges::count(stop_ids_, token) > 0) return end(i, TextEnd::kStop);
     ++texts_[i].new_tokens;
     events.on_piece(i, writers_[i].push(token));
     if (writers_[i].is_stopped()) return end(i, TextEnd::kStop);

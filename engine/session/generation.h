@@ -52,6 +52,7 @@ class Generation {
   class Writer;
 
   void read_generation_config();
+  void take_special_stops();
   void read_prompts();
   void render_chats();
   void set_positions();
@@ -62,6 +63,7 @@ class Generation {
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::vector<int32_t> end_ids_;     // ascending
+  std::vector<int32_t> stop_ids_;    // of special tokens in --stop
   std::vector<config::Json> chats_;  // the messages of each text, with --chat
   std::vector<Text> texts_;
   std::vector<train::GrowingText> growing_;

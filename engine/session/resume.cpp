@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -27,6 +30,42 @@ std::string hex(uint64_t nonce) {
 std::string text_of(const Json* object, const char* name) {
   const Json* value = object == nullptr ? nullptr : object->find(name);
   return value != nullptr && value->is_string() ? value->string() : "";
+}
+
+// Options with paths, which count from the directory where the run was started.
+constexpr std::array<std::string_view, 6> kPaths = {"model", "data",           "eval_data",
+                                                    "nvme",  "sample_prompts", "chat_template"};
+
+// The path as it is from here: one that is not there is kept. A share of --data stands behind it.
+std::string path_from_here(const std::string& text, const std::string& directory) {
+  const fs::path path = fs::path(directory) / text;
+  std::error_code missing;
+  const bool is_there = fs::exists(path.string(), missing) ||
+                        fs::exists(path.string().substr(0, path.string().rfind(':')), missing);
+  return is_there ? path.lexically_normal().string() : text;
+}
+
+// What a run or a checkpoint says of itself, with the paths of its options as they are from here,
+// where the run may have been started in another directory.
+Json with_paths_from_here(Json about) {
+  const std::string directory = text_of(&about, "directory");
+  const Json* found = about.find("options");
+  std::error_code gone;
+  if (directory.empty() || found == nullptr || !found->is_object()) return about;
+  if (fs::equivalent(directory, fs::current_path(), gone)) return about;
+  Json options = *found;
+  for (config::JsonMember& member : options.members()) {
+    if (std::ranges::count(kPaths, member.name) == 0) continue;
+    if (member.value.is_string()) {
+      member.value = Json(path_from_here(member.value.string(), directory));
+    } else if (member.value.is_array()) {
+      for (Json& item : member.value.items()) {
+        if (item.is_string()) item = Json(path_from_here(item.string(), directory));
+      }
+    }
+  }
+  about.set("options", std::move(options));
+  return about;
 }
 
 // The parts of run.json that identify its run.
@@ -120,7 +159,7 @@ void read_about(const model::ModelDirectory& model, const config::Options& optio
   checkpoint::ModelSource frozen(model, spec);
   const checkpoint::CheckpointReader reader(resumed.path, spec, options.recipe, frozen);
   resumed.step = reader.manifest().step;
-  resumed.about = reader.manifest().trainer;
+  resumed.about = with_paths_from_here(reader.manifest().trainer);
   resumed.frozen = checkpoint::frozen_fingerprint(model, spec, train::frozen_of(resumed.about));
 }
 
@@ -177,7 +216,8 @@ config::RunOptions options_of_run(const config::Options& given) {
   const std::string source = from + (is_run ? "/run.json" : "/manifest.json");
   if (named.empty() && !train::RunDirectory::is_run(from)) return {};
   try {
-    const Json about = is_run ? Json::read_file(source) : checkpoint::read_manifest(named).trainer;
+    const Json about = with_paths_from_here(is_run ? Json::read_file(source)
+                                                   : checkpoint::read_manifest(named).trainer);
     const Json* found = about.find("options");
     const std::string run = is_run ? from : run_around(named);
     if (found == nullptr) return {"", source, run};

@@ -23,7 +23,7 @@ void require_no_records_meant(const config::Options& options) {
   if (options.is_given("columns")) {
     throw Error(ErrorCode::kUsage, fmt::format("--columns {}", kWhy));
   }
-  for (const char* name : {"train-on", "chat-template"}) {
+  for (const char* name : {"train-on", "as-chats", "chat-template"}) {
     if (options.is_given(name)) log(LogLevel::kWarning, fmt::format("--{} {}", name, kWhy));
   }
 }
@@ -54,6 +54,7 @@ data::DataOptions data_options(const config::Options& options,
   data.samples = options.samples;
   data.train_on = options.train_on;
   data.train_on_end = options.train_on_end;
+  data.as_chats = options.as_chats;
   data.threads.count_max = use.limits.threads;
   data.cache = cache_of(options, use.cache_directory);
   if (use.limits.room_bytes > 0) {

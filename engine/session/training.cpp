@@ -112,6 +112,7 @@ void Training::prepare() {
   read_data();
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  lacks_evaluation_ = train::lacks_evaluation(options_, steps_, resumed_.step, resumed_.is_own);
   train::warn_of_long_step(options_, *data_);
   if (trains()) log_changes(resumed_);
   facts_.data_bytes = data_->bytes() + sample_bytes();
@@ -132,8 +133,8 @@ void Training::prepare() {
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
   }
   if (job_ == nullptr) return;
-  job_->give(
-      {facts_, resumed_.path, resumed_.step, resumed_.run, train::about_data(*data_).dump()});
+  job_->give({facts_, resumed_.path, resumed_.step, lacks_evaluation_, resumed_.run,
+              train::about_data(*data_).dump()});
 }
 
 void Training::warn_of_short_trace() const {
@@ -155,6 +156,7 @@ void Training::follow() {
   resumed_.path = terms.resume_from;
   resumed_.step = terms.resumed_step;
   resumed_.run = terms.run;
+  lacks_evaluation_ = terms.lacks_evaluation;
   // What --resume names may be a run, of which rank 0 has found the checkpoint.
   options_.resume_checkpoint = resumed_.path;
   std::optional<config::Machine> ignored;
@@ -292,6 +294,7 @@ config::Json Training::run_json() const {
   json.set("strata", STRATA_VERSION);
   add_to_run(resumed_, json);
   json.set("options", options_json(options_));
+  json.set("directory", std::filesystem::current_path().string());
   json.set("machine", config::Json::parse(config::to_json(facts_.machine), "machine"));
   return json;
 }

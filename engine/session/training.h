@@ -55,8 +55,10 @@ class Training {
   const Resumed& resumed() const { return resumed_; }
   // Sentences about how weights change in the model that run() writes.
   const std::vector<std::string>& export_notes() const { return export_notes_; }
-  // Whether any step is left.
-  bool trains() const { return resumed_.path.empty() || resumed_.step < steps_; }
+  // Whether any step is left, or the evaluation of the last one.
+  bool trains() const {
+    return resumed_.path.empty() || resumed_.step < steps_ || lacks_evaluation_;
+  }
   // The longest time between two checkpoints; 0: checkpoints are written by steps.
   double checkpoint_every_s() const;
 
@@ -98,6 +100,7 @@ class Training {
   std::unique_ptr<data::Dataset> data_;
   train::RunFacts facts_;
   train::RunPlan plan_;
+  bool lacks_evaluation_ = false;  // a stop prevented that of the last step
   std::string plan_text_;
   std::string plan_record_;
   double planning_s_ = 0;

@@ -42,6 +42,7 @@ Value message_value(Renderer& renderer, const config::Json& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const Value* reasoning = find(*value.dict, std::string_view(name));
     if (reasoning == nullptr || reasoning->is_none()) continue;
+    renderer.charge(value.dict->size * value.dict->size / 8);  // dict() compares all names
     std::vector<Entry> entries = {{Value::of(std::string_view("thinking")), *reasoning}};
     entries.insert(entries.end(), value.dict->entries, value.dict->entries + value.dict->size);
     entries.push_back({Value::of(std::string_view("reasoning_content")), *reasoning});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/config/json.h"
+#include "engine/text/byte_range.h"
 
 namespace strata::templates {
 
@@ -50,11 +51,7 @@ struct Chat {
   bool add_generation_prompt = false;
 };
 
-struct ByteRange {
-  size_t begin = 0;
-  size_t end = 0;
-  bool operator==(const ByteRange&) const = default;
-};
+using text::ByteRange;
 
 struct RenderedChat {
   std::string text;

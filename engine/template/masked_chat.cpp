@@ -9,15 +9,28 @@
 namespace strata::templates {
 namespace {
 
-std::optional<std::string> render_first(const ChatTemplate& chat_template, Chat chat, size_t count,
-                                        bool with_prompt) {
+// Each turn is rendered with all before it, so that a chat of very many would take hours.
+constexpr size_t kRenderedBytesMax = size_t{256} << 20;
+
+std::optional<RenderedChat> render_first(const ChatTemplate& chat_template, Chat chat, size_t count,
+                                         bool with_prompt) {
   chat.message_count = count;
   chat.add_generation_prompt = with_prompt;
   try {
-    return chat_template.render(chat).text;
+    return chat_template.render(chat);
   } catch (const Error&) {  // a template may refuse chats that end with some role
     return std::nullopt;
   }
+}
+
+// What of the ranges lies in another one.
+std::vector<ByteRange> within(const std::vector<ByteRange>& ranges, const ByteRange& limits) {
+  std::vector<ByteRange> parts;
+  for (const ByteRange& range : ranges) {
+    const ByteRange part = {std::max(range.begin, limits.begin), std::min(range.end, limits.end)};
+    if (part.begin < part.end) parts.push_back(part);
+  }
+  return parts;
 }
 
 }  // namespace
@@ -35,12 +48,12 @@ std::vector<size_t> assistant_turns(const Chat& chat) {
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
                                       size_t index) {
   const auto prompt = render_first(chat_template, chat, index, true);
-  auto text = prompt ? render_first(chat_template, chat, index + 1, false) : std::nullopt;
-  if (!text || !text->starts_with(*prompt)) return std::nullopt;
-  const ByteRange added = {prompt->size(), text->size()};
-  MaskedChat turn = {std::move(*text), {}};
-  if (added.begin < added.end) turn.targets.push_back(added);
-  return turn;
+  auto turn = prompt ? render_first(chat_template, chat, index + 1, false) : std::nullopt;
+  if (!turn || !turn->text.starts_with(prompt->text)) return std::nullopt;
+  const ByteRange added = {prompt->text.size(), turn->text.size()};
+  const bool has_blocks = chat_template.has_generation() && !turn->has_lost_blocks;
+  std::vector<ByteRange> targets = within(has_blocks ? turn->generated : std::vector{added}, added);
+  return MaskedChat{std::move(turn->text), std::move(targets)};
 }
 
 std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const Chat& given) {
@@ -53,10 +66,19 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
                  [](const ByteRange& range) { return range.begin < range.end; });
     return masked;
   }
+  size_t rendered_bytes = 0;
   for (const size_t index : assistant_turns(chat)) {
+    if (rendered_bytes > kRenderedBytesMax) {
+      throw Error(
+          ErrorCode::kConfig,
+          "the chat has too many turns to tell what each of them adds (cut it into several, "
+          "or mark what the assistant writes by {% generation %} in a template of your own, "
+          "and give it by --chat-template)");
+    }
     const auto turn = render_turn(chat_template, chat, index);
     if (!turn || turn->targets.empty() || !masked.text.starts_with(turn->text)) return std::nullopt;
     masked.targets.push_back(turn->targets.front());
+    rendered_bytes += 2 * turn->text.size();
   }
   return masked;
 }

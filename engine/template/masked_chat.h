@@ -27,8 +27,9 @@ struct MaskedChat {
 // whole chat.
 std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const Chat& chat);
 
-// Renders the messages up to the one at `index`, whose addition is the only target: what a model
-// that answers at this place has seen. No target when the template adds nothing for the message.
+// Renders the messages up to the one at `index`, of which only what it adds is learned, or what is
+// in {% generation %} blocks of that: what a model that answers at this place has seen. No target
+// when the template adds nothing for the message.
 // Nothing when the generation prompt is not how the message begins, or when the template refuses
 // these messages.
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,

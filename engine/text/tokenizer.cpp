@@ -285,7 +285,7 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-// Calls on_text(begin, end) and on_token(id) from left to right.
+// Calls on_text(begin, end) and on_token(id, begin, end) from left to right.
 template <class OnText, class OnToken>
 void Tokenizer::split_added(const TokenTrie& trie, std::string_view text, OnText on_text,
                             OnToken on_token) const {
@@ -305,7 +305,7 @@ void Tokenizer::split_added(const TokenTrie& trie, std::string_view text, OnText
     if (token.lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
     if (token.rstrip) end += leading_space(text.substr(end));
     if (done < begin) on_text(done, begin);
-    on_token(token.id);
+    on_token(token.id, begin, end);
     done = end;
   }
   if (done < text.size()) on_text(done, text.size());
@@ -320,7 +320,7 @@ void Tokenizer::encode_normalized(std::string_view text, PieceContext context,
         pre_tokenize(pre_tokenizers_, text.substr(begin, end - begin),
                      {context.is_first && is_leading, context.continues && is_leading}, encoder);
       },
-      [&](int32_t id) { encoder.token(id); });
+      [&](int32_t id, size_t, size_t) { encoder.token(id); });
 }
 
 void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
@@ -337,7 +337,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
   split_added(
       *verbatim_trie_, text,
       [&](size_t begin, size_t end) {
-        const bool is_leading = begin == 0;
+        const bool is_leading = begin == 0 && !options.is_behind_token;
         const PieceContext context = {is_leading && !options.continues,
                                       is_leading ? options.continues : is_joined_at_tokens_};
         const std::string_view piece = text.substr(begin, end - begin);
@@ -347,7 +347,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
           encode_normalized(normalize(normalizers_, piece, context.continues), context, encoder);
         }
       },
-      [&](int32_t id) { encoder.token(id); });
+      [&](int32_t id, size_t, size_t) { encoder.token(id); });
   if (options.add_special) encoder.tokens(suffix_ids_);
   encoder.finish();
 }
@@ -369,6 +369,36 @@ const std::string& Tokenizer::piece_of(int32_t id) const {
               fmt::format("decode tokens: id {}: not in the vocabulary of {} (use the tokenizer "
                           "that the ids were made with)",
                           id, vocabulary_size_));
+}
+
+void Tokenizer::split_at_tokens(std::string_view text, const UsePart& use) const {
+  split_added(
+      *verbatim_trie_, text,
+      [&](size_t begin, size_t end) { use(text.substr(begin, end - begin), -1); },
+      [&](int32_t id, size_t begin, size_t end) { use(text.substr(begin, end - begin), id); });
+}
+
+int64_t Tokenizer::bytes_of(int32_t id) const {
+  constexpr std::string_view kSpace = "▁";
+  const std::string& piece = piece_of(id);
+  const bool is_byte = piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>');
+  if (added_by_id_.contains(id)) return std::ssize(piece);
+  if (is_byte) return 1;
+  int64_t bytes = 0;
+  for (size_t at = 0; at < piece.size(); at += utf8_length(piece[at])) {
+    const bool is_one = byte_level_ || piece.compare(at, kSpace.size(), kSpace) == 0;
+    bytes += is_one ? 1 : static_cast<int64_t>(utf8_length(piece[at]));
+  }
+  return bytes;
+}
+
+bool Tokenizer::has(int32_t id) const {
+  return added_by_id_.contains(id) || model_->vocabulary().token_of(id) != nullptr;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const auto added = added_by_id_.find(id);
+  return added != added_by_id_.end() && added_[added->second].special;
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
@@ -401,34 +431,6 @@ int32_t Tokenizer::id_of(std::string_view token) const {
 
 bool Tokenizer::appends(int32_t id) const {
   return !suffix_ids_.empty() && suffix_ids_.back() == id;
-}
-
-std::string StreamDecoder::push(int32_t id) {
-  if (id >= tokenizer_.vocabulary_size()) return "";
-  ids_.push_back(id);
-  return advance(false);
-}
-
-std::string StreamDecoder::finish() {
-  return advance(true);
-}
-
-// Decodes all kept ids and the ids already shown, and returns the difference. A decoder that treats
-// the first token specially then treats the same token so both times.
-std::string StreamDecoder::advance(bool is_last) {
-  const std::vector<int32_t> shown(ids_.begin(),
-                                   ids_.begin() + static_cast<std::ptrdiff_t>(shown_));
-  const std::string before = tokenizer_.decode(shown, skip_special_);
-  const std::string after = tokenizer_.decode(ids_, skip_special_);
-  const bool is_incomplete = after.ends_with("\xEF\xBF\xBD") && !is_last;
-  if (is_incomplete || after.size() <= before.size()) return "";
-  const std::vector<int32_t> added(ids_.begin() + static_cast<std::ptrdiff_t>(shown_), ids_.end());
-  // Tokens without a text of their own do not show where the text starts.
-  if (!tokenizer_.decode(added, skip_special_).empty()) {
-    ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(shown_));
-  }
-  shown_ = ids_.size();
-  return after.substr(before.size());
 }
 
 }  // namespace strata::text

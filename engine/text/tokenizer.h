@@ -67,6 +67,7 @@ struct TokenizerConfig {
 struct EncodeOptions {
   bool add_special = true;          // prefix and suffix of the post-processor
   bool continues = false;           // the text follows other text, so nothing is prepended
+  bool is_behind_token = false;     // it follows an added token
   TokenizerCache* cache = nullptr;  // of the calling thread; null: the tokenizer's own
 };
 
@@ -96,14 +97,24 @@ class Tokenizer {
   using TakeIds = std::function<void(const std::vector<int32_t>& ids)>;
   void encode(std::string_view text, const EncodeOptions& options, const TakeIds& take) const;
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // Calls `use` with the parts of a text from left to right: the texts between added tokens that
+  // encode() finds, and these tokens, whose id is not -1.
+  using UsePart = std::function<void(std::string_view part, int32_t id)>;
+  void split_at_tokens(std::string_view text, const UsePart& use) const;
   std::string decode(const std::vector<int32_t>& ids, bool skip_special = false) const;
 
   // One more than the largest id.
   int64_t vocabulary_size() const { return vocabulary_size_; }
   // The memory that it holds or may hold later.
   int64_t bytes() const;
+  // The bytes of a text that a token stands for, where nothing was normalized.
+  int64_t bytes_of(int32_t id) const;
   // The text of a token in the vocabulary. Throws Error for an id that has none.
   const std::string& piece_of(int32_t id) const;
+  // Whether a token has this id; a vocabulary may have holes.
+  bool has(int32_t id) const;
+  // Whether decode() can be asked to leave it out.
+  bool is_special(int32_t id) const;
   // Finds added tokens too; -1 when there is no such token.
   int32_t id_of(std::string_view token) const;
   std::optional<int32_t> bos_id() const { return config_.bos_id; }

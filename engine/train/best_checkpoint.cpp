@@ -38,6 +38,13 @@ std::vector<HeldOutLoss> read_held_out_losses(const std::string& metrics, int64_
   return losses;
 }
 
+bool lacks_evaluation(const config::Options& options, int64_t steps, int64_t resumed_step,
+                      bool is_own) {
+  if (!is_own || options.eval_every == 0 || resumed_step != steps) return false;
+  const auto losses = read_held_out_losses(options.out + "/" + kMetricsFile, steps);
+  return losses.empty() || losses.back().step < steps;
+}
+
 std::string best_link(const std::string& run) {
   return run + "/best";
 }

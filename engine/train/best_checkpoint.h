@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/options.h"
+
 namespace strata::train {
 
 // The held-out losses of a run, in their order: which is the least, and how long ago that was.
@@ -26,6 +28,11 @@ struct HeldOutLoss {
   double loss = 0;
 };
 std::vector<HeldOutLoss> read_held_out_losses(const std::string& metrics, int64_t last_step);
+
+// Whether a stop has prevented the evaluation of a run's last step, from whose checkpoint the run
+// is resumed; `is_own`: it is in the directory of --out.
+bool lacks_evaluation(const config::Options& options, int64_t steps, int64_t resumed_step,
+                      bool is_own);
 
 // RUN/best names the checkpoint with the least held-out loss of those evaluated while --keep-best
 // was on; rotation leaves that checkpoint alone. The count of evaluations for --patience goes on in

@@ -43,6 +43,7 @@ void each_number_of_terms(Terms& terms, const Visit& visit) {
   visit("data", terms.facts.data_bytes);
   visit("steps", terms.facts.steps);
   visit("resumed_step", terms.resumed_step);
+  visit("lacks_evaluation", terms.lacks_evaluation);
 }
 
 // What another rank wrote.
@@ -63,6 +64,11 @@ class Reader {
   }
   void operator()(const char* name, std::optional<int64_t>& number) const {
     number = member(name).int64();
+  }
+  void operator()(const char* name, bool& value) const {
+    int64_t number = 0;
+    (*this)(name, number);
+    value = number != 0;
   }
 
  private:

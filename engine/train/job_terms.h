@@ -34,8 +34,9 @@ struct JobTerms {
   RunFacts facts;           // limits, machine, free space, tokens, steps
   std::string resume_from;  // a checkpoint; empty: from the model
   int64_t resumed_step = 0;
-  std::string run;   // the run's nonce
-  std::string data;  // about_data() of what rank 0 has read
+  bool lacks_evaluation = false;  // of that step, which is the last
+  std::string run;                // the run's nonce
+  std::string data;               // about_data() of what rank 0 has read
 };
 std::string to_text(const JobTerms& terms);
 JobTerms parse_terms(const std::string& text);  // Error (kConfig) when another build wrote it

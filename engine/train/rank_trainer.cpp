@@ -181,14 +181,14 @@ bool RankTrainer::is_evaluated(int64_t step) const {
 // A stop or a crash may have come between a checkpoint of this run and its evaluation, which is
 // made up for. Returns whether --patience ends the run where it is.
 bool RankTrainer::catch_up(TrainResult& result) {
-  if (done_step_ == 0 || done_step_ >= steps_) return false;
+  if (done_step_ == 0 || done_step_ > steps_) return false;
   const auto folder = std::filesystem::path(job_.resume_from).parent_path();
   std::error_code unequal;
   const bool lacks = leads() && is_evaluated(done_step_) && best_.losses().last_step < done_step_ &&
                      std::filesystem::equivalent(folder, job_.out + "/checkpoints", unequal);
   if (any_rank(lacks)) {
     if (evaluate(done_step_, result)) judge(done_step_, true, result);
-  } else {
+  } else if (done_step_ < steps_) {
     result.stopped_early = any_rank(leads() && best_.out_of_patience());
   }
   return result.stopped_early;

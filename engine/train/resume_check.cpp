@@ -24,9 +24,9 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 11> kBreaking = {
+constexpr std::array<std::string_view, 12> kBreaking = {
     "micro_batch", "accumulate", "ranks",   "tensor_ranks", "sequence_length", "shuffle",
-    "seed",        "samples",    "columns", "train_on",     "train_on_end"};
+    "seed",        "samples",    "columns", "train_on",     "train_on_end",    "as_chats"};
 
 // Where things are, and what a new run in the same place is for. changed_model() compares models.
 // Of shard_ranks it is the number of copies of the state that counts.
@@ -131,6 +131,7 @@ Json about_run(const config::Options& options, const data::Dataset& data,
                const checkpoint::FrozenFingerprint& frozen) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
+  about.set("directory", std::filesystem::current_path().string());
   about.set("data", about_data(data));
   if (frozen.hash.empty()) return about;
   Json weights = Json::object();

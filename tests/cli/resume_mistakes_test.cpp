@@ -195,6 +195,36 @@ TEST_F(Mistakes, ACheckpointInARunGoesOnWithThatRun) {
       << more.err();
 }
 
+TEST_F(Mistakes, ARunIsResumedFromAnotherDirectory) {
+  make_run();
+  std::filesystem::create_directory(sandbox_ / "elsewhere");
+  Process more({"train", "--resume", "../run", "--steps", "3"},
+               {.directory = sandbox_ / "elsewhere"});
+  EXPECT_EQ(more.wait(), 0) << more.err();
+  EXPECT_EQ(more.err().find("--model"), std::string::npos) << more.err();
+  EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/checkpoints/step-000003"));
+}
+
+// As when a signal came during the evaluation of the last step.
+TEST_F(Mistakes, TheEvaluationOfTheLastStepIsMadeUpFor) {
+  Arguments first = train({"--eval-every", "2", "--keep-best", "on"});
+  first[4] = "run";
+  Process run(first, {.directory = sandbox_.path()});
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  const std::string metrics = read_text(sandbox_ / "run/metrics.jsonl");
+  const size_t last = metrics.rfind("{\"step\"", metrics.rfind("eval_loss"));
+  ASSERT_NE(last, std::string::npos) << metrics;
+  write_text(sandbox_ / "run/metrics.jsonl", metrics.substr(0, last));
+  Process again({"train", "--resume", "run"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(again.wait(), 0) << again.err();
+  EXPECT_NE(again.out().find("step 2 was evaluated, which a stop had prevented"), std::string::npos)
+      << again.out();
+  EXPECT_NE(read_text(sandbox_ / "run/metrics.jsonl").find("eval_loss"), std::string::npos);
+  Process nothing({"train", "--resume", "run"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(nothing.wait(), 0) << nothing.err();
+  EXPECT_NE(nothing.out().find("nothing to do"), std::string::npos) << nothing.out();
+}
+
 TEST_F(Mistakes, ATrainedModelIsNotDeletedWhereItsCheckpointsAreNotThere) {
   namespace fs = std::filesystem;
   make_run();

@@ -164,6 +164,9 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
             fmt::format("--data {0}/a.jsonl,{0}/b.jsonl", directory));
   EXPECT_EQ(fate(text("first,second", "interleave_probs: 0.7,0.3"), "dataset"),
             fmt::format("--data {0}/a.jsonl:0.7,{0}/b.jsonl:0.3", directory));
+  EXPECT_NE(fate(text("first", "interleave_probs: 0.7,0.3"), "dataset").find("more numbers than"),
+            std::string::npos);
+  EXPECT_TRUE(fate(text("first", "template: qwen"), "template").starts_with("--as-chats on"));
   EXPECT_NE(options(text("first")).find("columns instruction=question,output=answer\n"),
             std::string::npos);
   EXPECT_NE(options(text("chats")).find("columns conversations=turns,from=who,value=says\n"),
@@ -185,15 +188,37 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
       "lr_schedule:\n  name: cosine_decay\n  warmup: 5\n"
       "  arguments: [1e-5, 50]\nnum_layers: -1\n");
   EXPECT_EQ(mlx,
-            "lr 1e-5\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length 2048\nsteps 50\n"
+            "as-chats on\nlr 1e-5\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
+            "2048\nsteps 50\n"
             "train-on everything\nwarmup-steps 5\n");
-  EXPECT_EQ(fate("iters: 5\nmask_prompt: true", "mask_prompt"), "--train-on answers");
+  EXPECT_EQ(fate("iters: 5\nmask_prompt: true", "mask_prompt"), "--train-on last-answer");
   const std::string trl = options(
       "model_name_or_path: m\nmax_steps: 9\nassistant_only_loss: true\n"
       "packing: true\n");
   EXPECT_EQ(trl,
             "lr 2e-5\nmicro-batch 8\nmodel m\nsamples packed\nschedule linear\n"
             "sequence-length 1024\nsteps 9\ntrain-on answers\nweight-decay 0\n");
+}
+
+TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeysThatAgree) {
+  const auto of = [&](const std::string& keys, const char* key) {
+    return fate("model_name_or_path: m\nmax_steps: 9\n" + keys, key);
+  };
+  EXPECT_EQ(of("assistant_only_loss: false", "assistant_only_loss"), "--train-on everything");
+  EXPECT_EQ(of("completion_only_loss: true", "completion_only_loss"), "--train-on answers");
+  EXPECT_NE(of("completion_only_loss: false\nassistant_only_loss: true", "assistant_only_loss")
+                .find("refused: completion_only_loss and assistant_only_loss differ"),
+            std::string::npos);
+}
+
+TEST_F(ForeignImport, EvaluationsComeWhereTransformersHasThem) {
+  const auto of = [&](const std::string& keys) {
+    return fate("model_name_or_path: m\nmax_steps: 9\neval_strategy: steps\n" + keys,
+                "eval_strategy");
+  };
+  EXPECT_TRUE(of("logging_steps: 7").starts_with("--eval-every 7"));
+  EXPECT_TRUE(of("").starts_with("--eval-every 500"));
+  EXPECT_TRUE(of("eval_steps: 3").starts_with("ignored: eval_steps says when"));
 }
 
 TEST_F(ForeignImport, StrongerSourcesOverride) {

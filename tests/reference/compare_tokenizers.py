@@ -94,7 +94,7 @@ def compare(name, program, folder, encode, tokens, texts, arguments):
     while done < arguments.strings:  # in parts that fit into memory
         some = strings(texts, tokens, min(25000, arguments.strings - done), f"{name} {done}")
         write_records(path, some)
-        lines = run_strata(program, folder, path)[0].split("\n")
+        lines = run_strata(program, folder, path, "--special", "off")[0].split("\n")
         for text, line, ids in zip(some, lines, encode(some), strict=False):
             if line == " ".join(map(str, ids)):
                 continue
@@ -182,7 +182,7 @@ def main():
                 tokenizer = reference.Tokenizer.from_file(path)
 
                 def encode(some, tokenizer=tokenizer):
-                    return [one.ids for one in tokenizer.encode_batch_fast(some)]
+                    return [one.ids for one in tokenizer.encode_batch_fast(some, add_special_tokens=False)]
                 tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
             if arguments.speed:
                 measure(name, arguments.strata, folder, encode, texts, arguments.speed)

@@ -241,7 +241,7 @@ TEST_F(DataCaches, SmallTextsStayInMemory) {
 }
 
 TEST_F(DataCaches, TokensInFilesNeedLittleRoom) {
-  const std::string text(6 << 20, 'a');
+  const std::string text = words(6 << 20);
   const std::string path = write("a.txt", text);
   DataOptions options = {.length = 24, .room_bytes = 8 << 20};
   EXPECT_THROW(open(path, options), Error);
@@ -278,7 +278,7 @@ TEST_F(DataCaches, ADiskWithoutRoomIsRefused) {
 }
 
 TEST_F(DataCaches, AFullDiskThatNobodyGaveEndsNoRun) {
-  const std::string path = write("a.txt", std::string(4 << 20, 'a'));
+  const std::string path = write("a.txt", words(4 << 20));
   fs::create_directory(cache_);
   const auto disk = test::SmallFileSystem::in_memory(cache_, "4m");
   if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();

@@ -108,6 +108,59 @@ TEST_F(DataChat, AnswersOfAPromptAreNoTargets) {
   EXPECT_EQ(read("a.jsonl", record, kPlain), "uQ;aA;uR;aB\n          ^");
 }
 
+// Blocks say it too where a prompt has answers, so that only what they hold is learned.
+TEST_F(DataChat, BlocksCountBehindAPromptWithAnswers) {
+  const std::string record =
+      R"({"prompt":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},)"
+      R"({"role":"user","content":"R"}],"completion":[{"role":"assistant","content":"B"}]})";
+  const char* blocks =
+      "{% for m in messages %}{{ m.role[0] }}{% if m.role == 'assistant' %}"
+      "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %};"
+      "{% endfor %}{{ 'a' if add_generation_prompt }}";
+  EXPECT_EQ(read("a.jsonl", record, blocks), "uQ;aA;uR;aB\n          ^");
+  EXPECT_EQ(last_, -1);  // the ";" behind the answer
+}
+
+// Each turn has one target where the template has no blocks, so that no part is rendered again.
+TEST_F(DataChat, TheLastOfManyAnswersIsFoundInAShortTime) {
+  std::string turns;
+  for (int k = 0; k < 400; ++k) {
+    turns += std::string(k == 0 ? "" : ",") + R"({"role":"user","content":"Q"},)" +
+             R"({"role":"assistant","content":"A"})";
+  }
+  const text::Tokenizer tokenizer = test::byte_tokenizer(kPlain);
+  const Dataset data =
+      Dataset::open({write("a.jsonl", R"({"messages":[)" + turns + "]}")}, &tokenizer,
+                    {.length = 1, .vocabulary = 300, .train_on = config::TrainOn::kLastAnswer});
+  EXPECT_TRUE(contains(data.description(), "2400 tokens, 2 of them learned")) << data.description();
+}
+
+TEST_F(DataChat, APromptOrAnInstructionMayBeAChat) {
+  const text::Tokenizer tokenizer = test::byte_tokenizer(kPlain);
+  const auto as_chat = [&](const std::string& record) {
+    const Dataset data = Dataset::open({write("a.jsonl", record)}, &tokenizer,
+                                       {.length = 64,
+                                        .vocabulary = 300,
+                                        .samples = config::SampleLayout::kRecord,
+                                        .as_chats = true});
+    std::vector<int32_t> inputs(64);
+    std::vector<int32_t> targets(64);
+    data.train().sample(0, inputs.data(), targets.data());
+    std::string text;
+    for (size_t k = 0; k < 64 && inputs[k] != 0 && inputs[k] != 256; ++k) {
+      text += targets[k] < 0 ? "" : "^";
+      text += static_cast<char>(inputs[k]);
+    }
+    return text;
+  };
+  EXPECT_EQ(as_chat(R"({"prompt":"Q","completion":"AB"})"), "uQ;^a^A^B");
+  EXPECT_EQ(as_chat(R"({"instruction":"Q","input":"I","output":"A","system":"S",)"
+                    R"("history":[["q","b"]]})"),
+            "sS;uq;^a^b;uQ\nI;^a^A");
+  EXPECT_TRUE(contains(refusal(R"({"instruction":"Q","output":"A","history":[["q","b"]]})", kPlain),
+                       "its \"history\" is read in chats alone (add --as-chats on"));
+}
+
 TEST_F(DataChat, ToolsAndVariablesReachTheTemplate) {
   const std::string record =
       R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","tool_calls":[{"x":1}]}],)"

@@ -26,6 +26,13 @@ namespace fs = std::filesystem;
 
 class DataTest : public ::testing::Test {
  protected:
+  // A text of so many bytes, of short words.
+  static std::string words(size_t bytes) {
+    std::string text(bytes, 'a');
+    for (size_t k = 7; k < bytes; k += 8) text[k] = ' ';
+    return text;
+  }
+
   std::string write(const std::string& name, std::string_view text) const {
     const std::string path = folder_ / name;
     fs::create_directories(fs::path(path).parent_path());

@@ -47,6 +47,9 @@ TEST_F(DataForms, AnArrayIsReadAsItsItems) {
   EXPECT_TRUE(contains(message("[{\"text\":\"a\"}] x"), "something follows the array"));
   EXPECT_TRUE(contains(message("[{\"text\":\"a\"} {}]"), "b.json: line 1, column "));
   EXPECT_TRUE(contains(message("[]"), "it has no record"));
+  EXPECT_TRUE(
+      contains(message("[{\"text\":\"a\"},,{\"text\":\"b\"}]"), "an item of the array is empty"));
+  EXPECT_TRUE(contains(message("[{\"text\":\"a\"},]"), "b.json:1: an item of the array is empty"));
 }
 
 TEST_F(DataForms, AByteOrderMarkBeforeAFileIsLeftOut) {
@@ -98,6 +101,15 @@ TEST_F(DataForms, ColumnsNameTheMembers) {
   EXPECT_TRUE(contains(message({"prompt=a", "prompt=b"}), "prompt is given twice"));
 }
 
+// Axolotl's names of ShareGPT's records.
+TEST_F(DataForms, RolesOfRecordsWithOwnNamesMayBeShareGpts) {
+  const std::string text =
+      R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
+  const std::string path = write("a.jsonl", text);
+  EXPECT_EQ(read({path}, {.columns = {"messages=conversations", "role=from", "content=value"}}),
+            read({path}));
+}
+
 TEST_F(DataForms, AWrongMemberHasTheNameThatTheFileGivesIt) {
   const auto message = [&](const char* text, const std::vector<std::string>& columns) {
     return error_of(write("a.jsonl", text), {.length = 1, .columns = columns});
@@ -128,6 +140,29 @@ TEST_F(DataForms, TheReportCountsRecordsAndSamples) {
       << report(many);
 }
 
+// Spark writes a folder where others write a file.
+TEST_F(DataForms, AFolderNamedLikeAFileIsAFolder) {
+  write("spark/train.jsonl/part-0.jsonl", R"({"text":"a"})");
+  EXPECT_EQ(read({folder_ / "spark"}), read({folder_ / "spark/train.jsonl/part-0.jsonl"}));
+}
+
+TEST_F(DataForms, AWordThatTakesTooMuchMemoryIsRefused) {
+  const auto refusal = [&](const char* name, const std::string& text) -> std::string {
+    try {
+      open(write(name, text), {.length = 1, .room_bytes = 40 << 20});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit);
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string word(2 << 20, 'a');
+  EXPECT_TRUE(contains(refusal("a.jsonl", "{\"text\":\"" + word + "\"}"),
+                       "a.jsonl:1: 2 MiB of it have no white space"));
+  EXPECT_TRUE(contains(refusal("a.txt", word), "a.txt: 2 MiB of it"));
+  EXPECT_EQ(refusal("b.txt", words(2 << 20)), "no error");
+}
+
 // Alpaca's own file has the whole text of each record too.
 TEST_F(DataForms, RecordsOfTwoKindsAreReadAsOneWithAWarning) {
   const std::string path = write("a.jsonl", R"({"instruction":"1","output":"b","text":"1\nb"})");
@@ -143,7 +178,7 @@ TEST_F(DataForms, AHistoryIsNotDroppedInSilence) {
         write("a.jsonl", R"({"instruction":"1","output":"b","history":)" + history + "}"),
         {.length = 1});
   };
-  EXPECT_TRUE(contains(error(R"([["0","a"]])"), "a.jsonl:1: its \"history\" is not read"));
+  EXPECT_TRUE(contains(error(R"([["0","a"]])"), "a.jsonl:1: its \"history\" is read in chats"));
   EXPECT_EQ(error("[]"), "no error");
 }
 

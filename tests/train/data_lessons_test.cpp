@@ -26,6 +26,15 @@ TEST_F(DataTest, UnknownRolesAreRefused) {
             "no error");
 }
 
+TEST_F(DataTest, RefusedRecordsAreCounted) {
+  const std::string bad = R"({"messages":[{"role":"bot","content":"Q"}]})" + std::string("\n");
+  const std::string path = write("a.jsonl", kTaught + bad + kTaught + bad + "{\n" + kTaught);
+  const std::string message = error_of(path, {.length = 1});
+  EXPECT_TRUE(contains(message, "a.jsonl:2: the role \"bot\" is not known")) << message;
+  EXPECT_TRUE(contains(message, "; 3 of 6 records of ")) << message;
+  EXPECT_TRUE(contains(message, "a.jsonl are refused (lines 2, 4, 5)")) << message;
+}
+
 TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
   const std::string idle = R"({"messages":[{"role":"user","content":"Q"}]})"
                            "\n";
@@ -132,11 +141,11 @@ TEST_F(DataTest, WhatDoesNotFitTheRoomIsRefused) {
     }
     return "no error";
   };
-  const std::string record = "{\"text\":\"" + std::string(2 << 20, 'a') + "\"}\n";
+  const std::string record = "{\"text\":\"" + words(2 << 20) + "\"}\n";
   const std::string path = write("a.jsonl", "{\"text\":\"b\"}\n" + record);
   EXPECT_TRUE(contains(refusal(path, 8 << 20), "a.jsonl:2: the line has more than 1.2 MiB"));
   EXPECT_EQ(refusal(path, 20 << 20), "no error");
-  const std::string lines = write("b.txt", std::string(5 << 20, 'a'));
+  const std::string lines = write("b.txt", words(5 << 20));
   EXPECT_TRUE(contains(refusal(lines, 8 << 20), "its tokens take more than the 8 MiB"));
   EXPECT_EQ(refusal(lines, 20 << 20), "no error");
 }

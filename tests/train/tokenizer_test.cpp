@@ -66,5 +66,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerParity,
                                            "gemma"),
                          [](const auto& kind) { return std::string(kind.param); });
 
+// A model may write an id that its tokenizer lacks, below the last one too.
+TEST(StreamDecoder, IdsWithoutATextAreLeftOut) {
+  TokenizerDefinition definition;
+  const Tokenizer gaps = Tokenizer::read(folder_of("gpt2"));
+  int32_t hole = 0;
+  while (hole < gaps.vocabulary_size() && gaps.has(hole)) ++hole;
+  StreamDecoder decoder(gaps);
+  EXPECT_EQ(decoder.push(hole) + decoder.push(1 << 30) + decoder.finish(), "");
+  EXPECT_FALSE(gaps.has(-1));
+}
+
 }  // namespace
 }  // namespace strata::text

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/bad_records.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/data/chat_records.h"
+#include "engine/data/data_files.h"
+#include "engine/data/file_sinks.h"
+#include "engine/data/record_stream.h"
+#include "engine/text/tokenizer.h"
+
+namespace strata::data {
+namespace {
+
+constexpr int64_t kCountedMax = 20'000;
+
+struct Counts {
+  int64_t records = 0;
+  LineNumbers bad;
+};
+
+// Throws Error for a record that is refused.
+void check_record(std::string_view item, const std::string& path, int64_t line,
+                  const RecordRules& rules, std::optional<RecordKind>& kind, ChatRecords& chats) {
+  const std::string where = fmt::format("{}:{}", path, line);
+  config::Json json = parse_record(item, path, line);
+  if (!kind) kind = kind_of_first(json, where, rules);
+  const RecordText record =
+      text_of_record(rules.columns.renamed(std::move(json)), *kind, where, rules);
+  if (record.chat && record.has_lesson) (void)chats.render(*record.chat, where);
+}
+
+Counts count_bad(const std::string& path, const text::Tokenizer& tokenizer,
+                 const ReadOptions& options) {
+  ChatRecords chats(tokenizer.config(), options.chat_template, options.chat_date);
+  std::optional<RecordKind> kind;
+  Counts counts;
+  const auto count = [&](std::string_view item, int64_t line) {
+    if (is_blank(item)) return true;
+    try {
+      check_record(item, path, line, options.rules, kind, chats);
+    } catch (const Error&) {
+      counts.bad.add(line);
+    }
+    return ++counts.records < kCountedMax;
+  };
+  try {
+    for_each_item(
+        path, [](int64_t, int64_t) {}, count);
+  } catch (const Error&) {  // no further record can be read
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::string bad_records_text(const std::vector<std::string>& files,
+                             const text::Tokenizer& tokenizer, const ReadOptions& options) {
+  for (const std::string& path : files) {
+    if (kind_of_file(path) != FileKind::kRecords) continue;
+    const Counts counts = count_bad(path, tokenizer, options);
+    if (counts.bad.count() == 0) continue;
+    if (counts.bad.count() == 1) return "";
+    return fmt::format("{} of {}{} records of {} are refused ({})", counts.bad.count(),
+                       counts.records == kCountedMax ? "the first " : "", counts.records, path,
+                       counts.bad.text());
+  }
+  return "";
+}
+
+}  // namespace strata::data
