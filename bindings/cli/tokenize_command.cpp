@@ -178,7 +178,7 @@ class RecordPrinter final : public data::TokenSink {
     }
     printer_.print_document(ids, learned, std::exchange(bytes_, 0));
   }
-  void end_record() override {}
+  void end_record(bool) override {}
 
  private:
   const config::Options& options_;

@@ -47,7 +47,8 @@ void RecordsSink::begin_record(bool has_lesson) {
   if (!has_lesson) idle_.add(line_);
 }
 
-void RecordsSink::end_record() {
+void RecordsSink::end_record(bool loses_some) {
+  if (loses_some) losing_.add(line_);
   if (has_lesson_ && !is_kept_) beyond_.add(line_);
 }
 
@@ -136,6 +137,14 @@ void RecordsSink::warn() const {
         path_, beyond_.count(), record_count_, beyond_.count() == 1 ? "has" : "have",
         counted(target_.options.length, "token"), beyond_.text(),
         beyond_.count() == 1 ? "it is" : "they are"));
+  }
+  if (losing_.count() > 0) {
+    warnings.push_back(
+        fmt::format("data: {}: {} of {} records {} tools, calls of tools or reasoning that the "
+                    "chat template does not write ({}): the model does not learn them (choose "
+                    "another template by --chat-template, or take them out)",
+                    path_, losing_.count(), record_count_, losing_.count() == 1 ? "has" : "have",
+                    losing_.text()));
   }
 }
 

@@ -73,7 +73,7 @@ class RecordsSink final : public FileSink {
   void begin_part(bool is_target) override;
   void ids(const std::vector<int32_t>& ids) override;
   void end_document() override;
-  void end_record() override;
+  void end_record(bool loses_some) override;
   void finish() override;
 
  private:
@@ -87,6 +87,7 @@ class RecordsSink final : public FileSink {
   int64_t record_count_ = 0;
   LineNumbers idle_;
   LineNumbers beyond_;  // with a lesson that no sample has
+  LineNumbers losing_;  // with words that the template does not write
 
   // Of the record that is written.
   int64_t line_ = 0;
@@ -107,7 +108,7 @@ class TextSink final : public FileSink {
   void begin_part(bool is_target) override;
   void ids(const std::vector<int32_t>& ids) override { target_.writer.add(ids, true); }
   void end_document() override {}
-  void end_record() override {}
+  void end_record(bool) override {}
   void finish() override;
 
  private:

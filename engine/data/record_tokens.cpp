@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "engine/data/chat_words.h"
 #include "engine/data/record_stream.h"
 #include "engine/text/marked_text.h"
 #include "engine/text/tokenizer.h"
@@ -25,13 +26,16 @@ void RecordTokenizer::record(std::string_view item, const std::string& path, int
   config::Json json = options_.rules.columns.renamed(parse_record(item, path, line));
   const RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
   sink.begin_record(record.has_lesson);
-  if (!record.has_lesson) return sink.end_record();  // else an end would be learned alone
+  if (!record.has_lesson) return sink.end_record(false);  // else an end would be learned alone
+  bool loses_some = false;
   if (record.chat) {
-    for (const auto& one : chats_.render(*record.chat, where)) chat(one, sink);
+    const std::vector<templates::MaskedChat> texts = chats_.render(*record.chat, where);
+    for (const auto& one : texts) chat(one, sink);
+    loses_some = loses_words(*record.chat, texts);
   } else {
     document(record.parts, sink);
   }
-  sink.end_record();
+  sink.end_record(loses_some);
 }
 
 void RecordTokenizer::text(std::string_view block, bool continues, TokenSink& sink) {

@@ -25,7 +25,8 @@ class TokenSink {
   virtual void begin_part(bool is_target) = 0;
   virtual void ids(const std::vector<int32_t>& ids) = 0;
   virtual void end_document() = 0;
-  virtual void end_record() = 0;
+  // `loses_some`: its calls of tools or its reasoning, which the chat template does not write.
+  virtual void end_record(bool loses_some) = 0;
 };
 
 // Makes tokens of records and texts. A pure function of what it is given. Memory: caches of at

@@ -36,7 +36,7 @@ class TokenBatch::Recorder final : public TokenSink {
     batch_.ids_.insert(batch_.ids_.end(), ids.begin(), ids.end());
   }
   void end_document() override { add({Kind::kEndDocument, false, 0, 0}); }
-  void end_record() override { add({Kind::kEndRecord, false, 0, 0}); }
+  void end_record(bool loses_some) override { add({Kind::kEndRecord, loses_some, 0, 0}); }
 
  private:
   void add(const Event& event) {
@@ -142,7 +142,7 @@ void TokenBatch::replay(TokenSink& sink) const {
         sink.end_document();
         break;
       case Kind::kEndRecord:
-        sink.end_record();
+        sink.end_record(event.flag);
         break;
     }
   }

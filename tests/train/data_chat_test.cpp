@@ -174,6 +174,27 @@ TEST_F(DataChat, ToolsAndVariablesReachTheTemplate) {
           .starts_with("[{\"n\": \"f\"}]vuQ;a[{\"x\": 1}];"));
 }
 
+TEST_F(DataChat, WordsThatATemplateDoesNotWriteAreWarnedOf) {
+  const auto warnings = [&](const char* source) {
+    const text::Tokenizer tokenizer = test::byte_tokenizer(source);
+    const std::string call =
+        R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"",)"
+        R"("tool_calls":[{"function":{"name":"look"}}],"reasoning_content":" why not\nso"}]})";
+    const test::LogCapture captured;
+    Dataset::open({write("a.jsonl", kTurns + std::string("\n") + call)}, &tokenizer,
+                  {.length = 1, .vocabulary = 300});
+    return captured.text();
+  };
+  EXPECT_TRUE(contains(warnings("{% for m in messages %}{{ m.role[0] + m.content }};{% endfor %}"
+                                "{{ 'a' if add_generation_prompt }}"),
+                       "1 of 2 records has tools, calls of tools or reasoning that the chat "
+                       "template does not write (line 2)"));
+  EXPECT_EQ(warnings("{% for m in messages %}{{ m.role[0] }}{% if m.role == 'assistant' %}"
+                     "{{ (m.thinking or '') | trim }}{{ (m.tool_calls or []) | tojson }}{% endif %}"
+                     "{{ m.content }};{% endfor %}{{ 'a' if add_generation_prompt }}"),
+            "");
+}
+
 TEST_F(DataChat, ATemplateIsChosenByNameOrFile) {
   const std::string file = write("mine.jinja", "{% generation %}mine!{% endgeneration %}");
   EXPECT_TRUE(read("a.jsonl", kTurns, kPlain, file).starts_with("mine\n"));

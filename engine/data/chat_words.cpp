@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data/chat_words.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace strata::data {
+namespace {
+
+using config::Json;
+
+std::string_view text_in(const Json* object, const char* name) {
+  const Json* value = object == nullptr ? nullptr : object->find(name);
+  return value != nullptr && value->is_string() ? std::string_view(value->string()) : "";
+}
+
+// The names of functions in a list of tools or of calls of them.
+void add_names(const Json* list, std::vector<std::string_view>& words) {
+  if (list == nullptr || !list->is_array()) return;
+  for (const Json& tool : list->items()) {
+    const Json* function = tool.find("function");
+    words.push_back(text_in(function != nullptr ? function : &tool, "name"));
+  }
+}
+
+// The beginning of the first line, since a template may change white space.
+std::string_view first_words(std::string_view text) {
+  constexpr size_t kEnough = 40;
+  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  text = text.substr(begin, std::min(kEnough, text.find_first_of("\r\n", begin) - begin));
+  return text.substr(0, text.find_last_not_of(" \t") + 1);
+}
+
+std::vector<std::string_view> words_of(const ChatRecord& record) {
+  std::vector<std::string_view> words;
+  add_names(&record.tools, words);
+  const Json* last = nullptr;
+  for (const Json& message : record.messages.items()) {
+    add_names(message.find("tool_calls"), words);
+    if (text_in(&message, "role") == "assistant") last = &message;
+  }
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    words.push_back(first_words(text_in(last, name)));
+  }
+  return words;
+}
+
+}  // namespace
+
+bool loses_words(const ChatRecord& record, const std::vector<templates::MaskedChat>& texts) {
+  const std::vector<std::string_view> words = words_of(record);
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    return std::ranges::none_of(texts, [&](const templates::MaskedChat& one) {
+      return one.text.find(word) != std::string::npos;
+    });
+  });
+}
+
+}  // namespace strata::data
