@@ -17,6 +17,10 @@ namespace {
 constexpr std::string_view kToLines =
     "download it and write it as JSONL: examples/to_jsonl.py does that";
 
+constexpr std::string_view kOtherPrompt =
+    "instructions have no words around them here, where Axolotl writes \"Below is an instruction "
+    "...\"; write records of prompt and completion to have these";
+
 struct NamePair {
   std::string_view theirs;
   std::string_view ours;
@@ -202,6 +206,7 @@ ForeignData axolotl_data(const Json& list) {
     data.refusal = axolotl_refusal(entry);
     if (!data.refusal.empty()) return data;
     add_axolotl_paths(entry, data);
+    if (text_member(entry, "type").starts_with("alpaca")) data.note = kOtherPrompt;
     add_columns(entry, kAxolotlColumns, data);
     if (const Json* names = entry.find("message_property_mappings")) {
       add_columns(*names, kMessageNames, data);

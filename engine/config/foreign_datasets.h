@@ -15,6 +15,7 @@ struct ForeignData {
   std::vector<std::string> columns;  // "prompt=question"
   std::string train_on_end;          // "off", or empty
   std::string refusal;               // empty: they can be followed
+  std::string note;                  // what is done another way
 };
 
 // A list of `datasets` of Axolotl.

@@ -170,7 +170,7 @@ class ForeignImporter : ImportWriter {
 
   void set_data(const Leaf& leaf, const ForeignData& data, std::string_view option) {
     if (!data.refusal.empty()) return refuse(leaf, data.refusal);
-    set(leaf, option, data.paths);
+    set(leaf, option, data.paths, data.note);
     if (option == "data" && !data.columns.empty()) set(leaf, "columns", data.columns);
     if (!data.train_on_end.empty()) set(leaf, "train-on-end", {data.train_on_end});
   }

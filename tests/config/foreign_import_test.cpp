@@ -135,6 +135,8 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
   EXPECT_FALSE(entry("split: train, chat_template: tokenizer_default, "
                      "roles: {user: [human], assistant: [gpt, assistant]}")
                    .starts_with("refused"));
+  EXPECT_NE(entry("type: alpaca").find("Axolotl writes \"Below is an instruction"),
+            std::string::npos);
   EXPECT_TRUE(axolotl("leraning_rate: 1").find("did you mean learning_rate?") != std::string::npos);
   EXPECT_TRUE(fate("finetuning_type: lora", "finetuning_type").starts_with("refused: LoRA"));
   EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: only supervised"));

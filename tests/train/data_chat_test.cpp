@@ -182,7 +182,7 @@ TEST_F(DataChat, WordsThatATemplateDoesNotWriteAreWarnedOf) {
         R"("tool_calls":[{"function":{"name":"look"}}],"reasoning_content":" why not\nso"}]})";
     const test::LogCapture captured;
     Dataset::open({write("a.jsonl", kTurns + std::string("\n") + call)}, &tokenizer,
-                  {.length = 1, .vocabulary = 300});
+                  {.length = 64, .vocabulary = 300, .samples = config::SampleLayout::kRecord});
     return captured.text();
   };
   EXPECT_TRUE(contains(warnings("{% for m in messages %}{{ m.role[0] + m.content }};{% endfor %}"
