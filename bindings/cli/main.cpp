@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <execinfo.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -199,6 +200,10 @@ void keep_places_of_streams() {
 
 int main(int argc, char** argv) {
   strata::cli::keep_places_of_streams();
+  // The C library loads what unwinds the frames of an exception when it is first needed, and ends
+  // the process where memory is short then.
+  void* frame = nullptr;
+  (void)backtrace(&frame, 1);
   // A file over a size limit is reported as an error of that file, not by a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   // A reader that closes the pipe (`strata train | head`) does not end a run.

@@ -242,7 +242,8 @@ class ForeignImporter : ImportWriter {
   void mlx_arguments(const Leaf& leaf) {
     const std::vector<std::string> given = schedule_arguments();
     if (given.empty()) return ignore(leaf, "empty");
-    const bool is_linear = text_of(*root_.find("lr_schedule")->find("name")).starts_with("linear");
+    const Json* name = root_.find("lr_schedule")->find("name");
+    const bool is_linear = name != nullptr && text_of(*name).starts_with("linear");
     const size_t end = is_linear ? 1 : 2;
     set(leaf, "lr", {given[0]}, "the schedule ends with the run");
     const double from = std::strtod(given[0].c_str(), nullptr);

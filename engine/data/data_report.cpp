@@ -93,7 +93,7 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
   const bool is_packed = !train.parts().empty() && train.parts().front().packing != nullptr;
   const int64_t room = samples * train.length();  // with what is held out of these data
   const int64_t used = kept - documents;
-  const char* kept_one = documents == records ? "record" : "text";  // answers of a chat are several
+  const char* kept_one = documents > records ? "text" : "record";  // answers of a chat are several
   const std::string padding = fmt::format(
       "{}; {} of {} is padding",
       !is_packed ? fmt::format("each {} is a sample", kept_one)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/product.h"
 #include "kernels/ref/ops.h"
 
 namespace strata::kernels {
@@ -10,6 +11,7 @@ void cpu::gather_rows(const GatherRows& op) {
 }
 
 const Backend& cpu_backend() {
+  [[maybe_unused]] static const bool is_prepared = (cpu::prepare_products(), true);
   static constexpr Backend kBackend = {
       {.name = "cpu",
 #define STRATA_OP(member, Op) .member = cpu::member,

@@ -151,6 +151,25 @@ void LibraryProduct::run() {
   state_->products.run(state_->product, reinterpret_cast<std::byte*>((address + 63) / 64 * 64));
 }
 
+void prepare_products() {
+  constexpr int64_t kSide = 64;
+  std::vector<float> values(3 * kSide * kSide);
+  for (const bool transposed : {false, true}) {
+    const Product small = {.m = kSide,
+                           .n = kSide,
+                           .k = kSide,
+                           .a = values.data(),
+                           .lda = kSide,
+                           .a_transposed = transposed,
+                           .b = values.data() + kSide * kSide,
+                           .ldb = kSide,
+                           .b_transposed = transposed,
+                           .c = values.data() + 2 * kSide * kSide,
+                           .ldc = kSide};
+    LibraryProduct(small, 1).run();
+  }
+}
+
 void run_product(const Product& product, std::byte* scratch) {
   const OpenMpThreads one(1);
   thread_local Products products;

@@ -33,6 +33,10 @@ constexpr int64_t kProductScratchBytes = int64_t{2} << 20;
 // Starts no thread. `scratch` has kProductScratchBytes, 64-byte aligned.
 void run_product(const Product& product, std::byte* scratch);
 
+// Makes the code that all products share, which oneDNN does at the first one. It ends the process
+// where that finds no memory, so this comes before a run takes its own.
+void prepare_products();
+
 // One product on `threads` threads of oneDNN's own. Benchmarks compare with it; no op uses it.
 class LibraryProduct {
  public:

@@ -193,6 +193,8 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
             "as-chats on\nlr 1e-5\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
             "2048\nsteps 50\n"
             "train-on everything\nwarmup-steps 5\n");
+  EXPECT_EQ(fate("iters: 5\nlr_schedule:\n  arguments: [1e-4, 5, 1e-5]", "lr_schedule.arguments"),
+            "--lr 1e-04: the schedule ends with the run");
   EXPECT_EQ(fate("iters: 5\nmask_prompt: true", "mask_prompt"), "--train-on last-answer");
   const std::string trl = options(
       "model_name_or_path: m\nmax_steps: 9\nassistant_only_loss: true\n"
