@@ -137,9 +137,10 @@ bool add_ends(const Members& members, int64_t vocabulary, GenerationConfig& resu
                     "text (correct it)",
                     members.path(), id, vocabulary));
   }
-  std::ranges::sort(result.end_ids);
-  const auto repeated = std::ranges::unique(result.end_ids);
-  result.end_ids.erase(repeated.begin(), repeated.end());
+  std::vector<int32_t>& ends = result.end_ids;
+  std::ranges::sort(ends);
+  // Not std::ranges::unique: clang before 16 cannot instantiate the subrange of GCC's library.
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   return true;
 }
 

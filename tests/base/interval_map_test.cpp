@@ -20,18 +20,19 @@ struct Comparison {
 class IntervalMapTest : public testing::TestWithParam<Comparison> {};
 
 TEST_P(IntervalMapTest, AgreesWithAnArray) {
-  const auto [elements, scale, longest, values] = GetParam();
+  const Comparison& shape = GetParam();
+  const int64_t scale = shape.scale;
   std::mt19937 random(7);
   const auto pick = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
   IntervalMap<int> map;
-  std::vector<int> array(static_cast<size_t>(elements), 0);
+  std::vector<int> array(static_cast<size_t>(shape.elements), 0);
   for (int round = 0; round < 20000; ++round) {
-    const int begin = pick(0, elements - 1);
-    const int end = pick(begin + 1, std::min(begin + longest, elements));
+    const int begin = pick(0, shape.elements - 1);
+    const int end = pick(begin + 1, std::min(begin + shape.longest, shape.elements));
     const int action = pick(0, 2);
-    const int value = pick(0, values);
+    const int value = pick(0, shape.values);
     if (action == 0) {
       std::vector<std::pair<int64_t, int>> before;
       map.assign(begin * scale, end * scale, value,

@@ -305,8 +305,8 @@ TEST_F(UnitState, PlacesOfWhatIsNotDeclaredAreRefused) {
   Session session = open();
   EXPECT_EQ(session.place(0, 1).offset, 128);
   EXPECT_EQ(session.place(0, 1).count, 10);
-  for (const auto& [unit, tensor] : {std::pair(3, 0), {-1, 0}, {0, 2}, {0, -1}}) {
-    EXPECT_EQ(code_of([&] { session.place(unit, tensor); }), ErrorCode::kUsage);
+  for (const auto& place : {std::pair(3, 0), {-1, 0}, {0, 2}, {0, -1}}) {
+    EXPECT_EQ(code_of([&] { session.place(place.first, place.second); }), ErrorCode::kUsage);
   }
 }
 
