@@ -71,7 +71,11 @@ class PassOrder : BuilderPiece {
   };
   // Forward or Recompute of one micro-batch, all its parts.
   void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
+  Op& open_pass(OpKind kind, int segment, int micro_batch, int part);
   void sum_branch(ValueKind kind, int segment, int micro_batch);
+  // What context ranks share before attention: own keys and values, then those of all.
+  void share_keys(OpKind kind, int segment, int micro_batch);
+  void sum_key_gradients(int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
   void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
@@ -88,6 +92,9 @@ class PassOrder : BuilderPiece {
   void extend_cache(int segment);
   int64_t bytes_of_branch(ValueKind kind, int segment) const;
   void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
+  // Own ones, or those of all context ranks.
+  enum class Keys : uint8_t { kOwn, kAll };
+  void keys(Mode mode, ValueKind kind, Keys whose, int segment, int micro_batch, int reduced);
 
   ExchangePath& exchange_;
   WeightsPath& weights_;
