@@ -223,8 +223,10 @@ void PassOrder::backward_unit(int unit, const Span& span) {
       pass(OpKind::kRecompute, segments[i], m, {.interior = true, .output = i < last});
     }
     for (size_t i = segments.size(); i-- > 0;) {
-      // A kept interior is without keys, which would take the memory of all context ranks.
-      if (kept && parts(segments[i]).shares_keys) share_keys(OpKind::kRecompute, segments[i], m);
+      // Interiors are without keys, which would take the memory of all context ranks.
+      if (parts(segments[i]).shares_keys && shared_keys_ != std::pair(segments[i], m)) {
+        share_keys(OpKind::kRecompute, segments[i], m);
+      }
       backward_micro_batch(segments[i], m, !kept && i == last && in_backward);
     }
     for (const int from : segment_of(segments.front()).inputs) activations_.release(from, m);

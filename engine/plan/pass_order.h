@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+
 #include "engine/plan/activation_path.h"
 #include "engine/plan/exchange_path.h"
 #include "engine/plan/gradient_path.h"
@@ -101,9 +103,10 @@ class PassOrder : BuilderPiece {
   ActivationPath& activations_;
   UpdateSchedule& updates_;
   GradientPath& gradients_;
-  const Generation generation_;  // of the weights that ops read
-  std::vector<char> used_;       // by segment: its first use of the step is emitted
-  Phase phase_;                  // which is emitted
+  const Generation generation_;                 // of the weights that ops read
+  std::vector<char> used_;                      // by segment: its first use of the step is emitted
+  std::pair<int, int> shared_keys_ = {-1, -1};  // segment and micro-batch whose keys are there
+  Phase phase_;                                 // which is emitted
 };
 
 }  // namespace strata::plan

@@ -55,6 +55,7 @@ void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
   scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
                                    : print.recompute_workspace_bytes);
   emit_.close();
+  shared_keys_ = {segment, micro_batch};
   Op& all = emit_.open(OpKind::kGather, comm_lane_of(GroupName::kContext), segment);
   all.group = GroupName::kContext;
   all.micro_batch = micro_batch;
