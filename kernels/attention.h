@@ -26,8 +26,8 @@
 //   query head h reads kv head h / (H/K)
 //
 // With a context of several ranks, T tokens are those that this rank has of each sequence, i and j
-// are positions in the whole sequence, and k, v, dk, dv are [ranks, B, T, K, D]: those of all ranks.
-// dk and dv are this rank's part of their sums.
+// are positions in the whole sequence, and k, v, dk, dv are [ranks, B, T, K, D], those of all
+// ranks. dk and dv are this rank's part of their sums.
 //
 // Outputs are overwritten and overlap no input. Sums in f32. Deterministic: tiles depend on
 // shapes alone, and each output tile is summed by one task in ascending order. Source of the

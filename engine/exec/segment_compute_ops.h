@@ -154,8 +154,8 @@ void finish_branch_grad(const SegmentContext& context, std::initializer_list<Pro
 // Clears the gradients that are summed over ranks, to which a rank adds those of its own heads.
 void clear_summed_grads(const SegmentContext& context);
 
-// Part 0 of backward, after the sum of the branch's gradient: the gradients of the norm, of what is summed over
-// ranks, and of the segment's input.
+// Part 0 of backward, after the sum of the branch's gradient: the gradients of the norm, of what is
+// summed over ranks, and of the segment's input.
 void finish_branch_sum_grad(const SegmentContext& context);
 
 // Where the branch's last product is written: where it is summed over ranks, or into the interior

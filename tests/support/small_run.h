@@ -59,8 +59,8 @@ struct RunResult {
   }
 };
 
-// Rows of a step, and parts of them, are divided among ranks, so that runs with other numbers of ranks see the same
-// batch.
+// Rows of a step, and parts of them, are divided among ranks, so that runs with other numbers of
+// ranks see the same batch.
 inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_world,
                         exec::Instance& instance) {
   const int64_t vocabulary = input.spec->architecture.vocabulary;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs whose ranks share every sequence: the losses of runs whose ranks do not, on the same samples,
-// and checkpoints with which either goes on.
+// Runs whose ranks share every sequence: the losses of runs whose ranks do not, on the same
+// samples, and checkpoints with which either goes on.
 #include <gtest/gtest.h>
 
 #include <filesystem>
