@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/context.h"
 #include "kernels/interior.h"
 #include "kernels/workspace.h"
 
@@ -24,6 +25,10 @@
 //   B = batch, T = length, H = heads, K = kv_heads, H % K == 0, D = head_size
 //   query head h reads kv head h / (H/K)
 //
+// With a context of several ranks, T tokens are those that this rank has of each sequence, i and j
+// are positions in the whole sequence, and k, v, dk, dv are [ranks, B, T, K, D], those of all
+// ranks. dk and dv are this rank's part of their sums.
+//
 // Outputs are overwritten and overlap no input. Sums in f32. Deterministic: tiles depend on
 // shapes alone, and each output tile is summed by one task in ascending order. Source of the
 // recurrences: Dao 2023, arXiv:2307.08691. The roof is the floating-point rate: 2*B*H*T*T*D
@@ -33,6 +38,7 @@ namespace strata::kernels {
 struct AttentionForward {
   int64_t batch = 0;
   int64_t length = 0;
+  ContextPart context = {};
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
@@ -56,6 +62,7 @@ struct AttentionForward {
 struct AttentionBackward {
   int64_t batch = 0;
   int64_t length = 0;
+  ContextPart context = {};
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;

@@ -111,11 +111,11 @@ void each_buffer(Rope& op, const Visit& visit) {
 
 template <typename Visit>
 void each_buffer(AttentionForward& op, const Visit& visit) {
-  const int64_t rows = op.batch * op.length;
+  const int64_t rows = op.batch * op.length, keys = rows * op.context.ranks;
   const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
   visit(op.q.data, rows_bytes(rows, q, op.q_stride, bytes_of(op.q.dtype)), false);
-  visit(op.k.data, rows_bytes(rows, k, op.k_stride, bytes_of(op.k.dtype)), false);
-  visit(op.v.data, rows_bytes(rows, k, op.v_stride, bytes_of(op.v.dtype)), false);
+  visit(op.k.data, rows_bytes(keys, k, op.k_stride, bytes_of(op.k.dtype)), false);
+  visit(op.v.data, rows_bytes(keys, k, op.v_stride, bytes_of(op.v.dtype)), false);
   visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), true);
   visit(op.lse, rows * op.heads * kFloat, true);
   visit(op.starts, rows * int64_t{4}, false);
@@ -137,18 +137,18 @@ void each_buffer(CachedAttention& op, const Visit& visit) {
 
 template <typename Visit>
 void each_buffer(AttentionBackward& op, const Visit& visit) {
-  const int64_t rows = op.batch * op.length;
+  const int64_t rows = op.batch * op.length, keys = rows * op.context.ranks;
   const int64_t q = op.heads * op.head_size, k = op.kv_heads * op.head_size;
   visit(op.q.data, rows_bytes(rows, q, op.q_stride, bytes_of(op.q.dtype)), false);
-  visit(op.k.data, rows_bytes(rows, k, op.k_stride, bytes_of(op.k.dtype)), false);
-  visit(op.v.data, rows_bytes(rows, k, op.v_stride, bytes_of(op.v.dtype)), false);
+  visit(op.k.data, rows_bytes(keys, k, op.k_stride, bytes_of(op.k.dtype)), false);
+  visit(op.v.data, rows_bytes(keys, k, op.v_stride, bytes_of(op.v.dtype)), false);
   visit(op.o.data, rows_bytes(rows, q, op.o_stride, bytes_of(op.o.dtype)), false);
   visit(op.lse, rows * op.heads * kFloat, false);
   visit(op.starts, rows * int64_t{4}, false);
   visit(op.d_o.data, rows_bytes(rows, q, op.d_o_stride, bytes_of(op.d_o.dtype)), false);
   visit(op.dq.data, rows_bytes(rows, q, op.dq_stride, bytes_of(op.dq.dtype)), true);
-  visit(op.dk.data, rows_bytes(rows, k, op.dk_stride, bytes_of(op.dk.dtype)), true);
-  visit(op.dv.data, rows_bytes(rows, k, op.dv_stride, bytes_of(op.dv.dtype)), true);
+  visit(op.dk.data, rows_bytes(keys, k, op.dk_stride, bytes_of(op.dk.dtype)), true);
+  visit(op.dv.data, rows_bytes(keys, k, op.dv_stride, bytes_of(op.dv.dtype)), true);
   visit_workspace(op.workspace, visit);
 }
 
@@ -189,7 +189,7 @@ void each_buffer(EmbeddingBackward& op, const Visit& visit) {
 template <typename Visit>
 void each_buffer(PositionForward& op, const Visit& visit) {
   const int64_t width = bytes_of(op.dtype);
-  visit(op.p, op.length * op.cols * width, false);
+  visit(op.p, op.length * op.context.ranks * op.cols * width, false);
   visit(op.positions, op.rows * int64_t{4}, false);
   visit(op.y, op.rows * op.cols * width, true);
   visit(op.starts, op.rows * int64_t{4}, false);

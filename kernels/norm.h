@@ -17,7 +17,7 @@
 //             dw[c] (+)= sum_{r,h} dy[r,h,c] * n
 //
 //   x       [N, G, C]  X     in      groups dense within a row; *_stride elements between rows,
-//   y       [N, G, C]  I     out     0 = G*C
+//   y       [N, G, C]  I     out     0 = G*C; forward on the host: y may be x, with X = I
 //   w       [C]        T     in      T = f32 or bf16
 //   offset                           0, or 1 when the stored weight is the difference from 1
 //   rstd    [N, G]     f32   out/in  kept for backward; forward accepts null

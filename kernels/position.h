@@ -4,9 +4,11 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "kernels/context.h"
 
 // Learned position embeddings for a batch of sequences of T = length tokens. Row r has the position
-// at(r) = r % T - starts[r], or positions[r].
+// at(r) = r % T - starts[r], or positions[r]; with a context, the position in the whole sequence
+// instead of r % T.
 //
 //   forward   y[r, :] += p[at(r), :]
 //   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with at(r) == t, r ascending
@@ -26,11 +28,19 @@ constexpr int64_t position_of(int64_t row, int64_t length, const int32_t* starts
   return row % length - (starts == nullptr ? 0 : starts[row]);
 }
 
+// The position of a row without positions of its own.
+template <typename Op>
+int64_t position_of(const Op& op, int64_t row) {
+  return op.context.position(row % op.length, op.length) -
+         (op.starts == nullptr ? 0 : op.starts[row]);
+}
+
 struct PositionForward {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t length = 0;
+  ContextPart context = {};
   const int32_t* starts = nullptr;
   const int32_t* positions = nullptr;
   const void* p = nullptr;
@@ -42,6 +52,7 @@ struct PositionBackward {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t length = 0;
+  ContextPart context = {};
   const int32_t* starts = nullptr;
   int64_t positions = 0;
   const void* dy = nullptr;

@@ -31,7 +31,8 @@ MachineNeeds needs_of(const config::Options& launch, const config::Options& trai
   return {.nodes = launch.nodes,
           .ranks = launch.ranks,
           .accumulate = train.accumulate,
-          .same_data_ranks = train.tensor_ranks * train.pipeline_ranks,
+          .same_data_ranks = train.tensor_ranks * train.pipeline_ranks * train.context_ranks,
+          .context_ranks = train.context_ranks,
           .shard_ranks = train.shard_ranks,
           .min_ranks = launch.min_ranks};
 }
@@ -46,7 +47,8 @@ void require_use(const MachineNeeds& needs) {
   if (needs.ranks % needs.same_data_ranks != 0) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--min-ranks {}: fewer than {} machines with {} each are no groups of "
-                            "{} for --tensor-ranks and --pipeline-ranks (leave --min-ranks out)",
+                            "{} for --tensor-ranks, --context-ranks and --pipeline-ranks (leave "
+                            "--min-ranks out)",
                             needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
                             needs.same_data_ranks));
   }

@@ -231,8 +231,9 @@ MachineCount machines_to_start(int64_t present, const MachineNeeds& needs) {
   for (int64_t nodes = present; nodes > 0 && nodes * needs.ranks >= least; --nodes) {
     const int64_t ranks = nodes * needs.ranks;
     const int64_t data_ranks = ranks / needs.same_data_ranks;
-    const bool shares = ranks % needs.same_data_ranks == 0 &&
-                        (needs.shard_ranks == 0 || data_ranks % needs.shard_ranks == 0);
+    const bool shares =
+        ranks % needs.same_data_ranks == 0 &&
+        (needs.shard_ranks == 0 || data_ranks * needs.context_ranks % needs.shard_ranks == 0);
     if (shares && micro_batches % data_ranks == 0) return {nodes, micro_batches / data_ranks};
   }
   return {};

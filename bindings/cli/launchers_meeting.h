@@ -64,7 +64,8 @@ struct MachineNeeds {
   int64_t nodes = 1;  // of the job
   int64_t ranks = 1;  // of each
   int64_t accumulate = 1;
-  int64_t same_data_ranks = 1;  // tensor ranks times pipeline ranks
+  int64_t same_data_ranks = 1;  // tensor ranks times context ranks times pipeline ranks
+  int64_t context_ranks = 1;    // which share the state as ranks with other data do
   int64_t shard_ranks = 0;      // 0: all
   int64_t min_ranks = 0;        // 0: all
 };

@@ -127,6 +127,8 @@ constexpr IdleRule kIdleRules[] = {
      "--weight-decay is 0, so nothing decays (give --weight-decay too)"},
     {kOfSteps, "tensor-ranks", has_one_rank, kHarmless,
      "a single rank has all of every block (give --ranks N)"},
+    {kOfSteps, "context-ranks", has_one_rank, kHarmless,
+     "a single rank has whole sequences (give --ranks N)"},
     {kOfSteps, "pipeline-ranks", has_one_rank, kHarmless,
      "a single rank has all blocks (give --ranks N)"},
     {kOfSteps, "pipeline-chunks", has_one_stage, kHarmless,

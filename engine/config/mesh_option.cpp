@@ -15,7 +15,8 @@
 namespace strata::config {
 namespace {
 
-constexpr std::array<std::string_view, 4> kAxes = {"shard", "replicate", "tensor", "pipeline"};
+constexpr std::array<std::string_view, 5> kAxes = {"shard", "replicate", "tensor", "pipeline",
+                                                   "context"};
 constexpr int64_t kRanksMax = 1 << 20;
 
 struct Axes {
@@ -85,16 +86,19 @@ void apply_mesh(Options& options, std::vector<std::string>& problems) {
     return;
   }
   options.ranks = axes.product();
-  options.shard_ranks = axes.of("shard");
   options.tensor_ranks = axes.of("tensor");
   options.pipeline_ranks = axes.of("pipeline");
+  options.context_ranks = axes.of("context");
+  options.shard_ranks = axes.of("shard") * options.context_ranks;  // which share the state too
 }
 
 std::string mesh_text(const Options& options) {
-  const std::pair<std::string_view, int64_t> axes[] = {{"shard", options.shards()},
-                                                       {"replicate", options.copies()},
-                                                       {"tensor", options.tensor_ranks},
-                                                       {"pipeline", options.pipeline_ranks}};
+  const std::pair<std::string_view, int64_t> axes[] = {
+      {"shard", options.shards() / options.context_ranks},
+      {"replicate", options.copies()},
+      {"tensor", options.tensor_ranks},
+      {"pipeline", options.pipeline_ranks},
+      {"context", options.context_ranks}};
   std::string text;
   for (const auto& [name, ranks] : axes) {
     if (ranks > 1) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, ranks);

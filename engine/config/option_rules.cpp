@@ -43,6 +43,7 @@ constexpr ExclusivePair kExclusive[] = {
     {"mesh", "shard-ranks", kSame},
     {"mesh", "tensor-ranks", kSame},
     {"mesh", "pipeline-ranks", kSame},
+    {"mesh", "context-ranks", kSame},
     {"prompt", "prompts-file", "are two sources of prompts"},
     {"text", "data", "are two sources of one text"},
     {"count", "pieces", "exclude each other: a count shows no tokens"},
@@ -106,6 +107,24 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
   }
 }
 
+// Each context rank has two pieces of a sequence, of equal length.
+void check_context(const Options& options, std::vector<std::string>& problems) {
+  if (options.context_ranks == 1) return;
+  const int64_t pieces = 2 * options.context_ranks;
+  if (options.sequence_length % pieces != 0) {
+    problems.push_back(
+        fmt::format("--sequence-length {} is not {} equal pieces, two for each of --context-ranks "
+                    "{} (give a multiple of {})",
+                    options.sequence_length, pieces, options.context_ranks, pieces));
+  }
+  if (options.continues_samples()) {
+    problems.push_back(
+        fmt::format("--sample-prompts: no rank has the whole text with --context-ranks {} (leave "
+                    "it out, and use strata generate with a checkpoint)",
+                    options.context_ranks));
+  }
+}
+
 void check_ranks(const Options& options, std::vector<std::string>& problems) {
   const bool sliced = options.tensor_ranks > 1;
   const auto require_divides = [&](const char* name, int64_t part, int64_t ranks,
@@ -126,6 +145,16 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
                        options.tensor_ranks * options.pipeline_ranks)) {
     return;
   }
+  std::string of_data;
+  if (sliced) of_data += " / --tensor-ranks";
+  if (options.pipeline_ranks > 1) of_data += " / --pipeline-ranks";
+  const std::string data_ranks = "--ranks" + of_data + (of_data.empty() ? "" : " =");
+  if (!require_divides("context-ranks", options.context_ranks, options.data_ranks(),
+                       data_ranks.c_str(),
+                       options.tensor_ranks * options.pipeline_ranks * options.context_ranks)) {
+    return;
+  }
+  check_context(options, problems);
   constexpr int64_t kMostOfWindow = 8192;
   const int64_t windows = options.pipeline_windows > 0 ? options.pipeline_windows : 1;
   if (options.pipeline_ranks > 1 && options.accumulate / windows > kMostOfWindow) {
@@ -148,7 +177,7 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
                     options.pipeline_windows, options.accumulate));
   }
   if (options.shard_ranks == 0 || options.data_ranks() % options.shard_ranks == 0) return;
-  std::string of_data;
+  of_data.clear();
   if (sliced) of_data += fmt::format(" / --tensor-ranks {}", options.tensor_ranks);
   if (options.pipeline_ranks > 1) {
     of_data += fmt::format(" / --pipeline-ranks {}", options.pipeline_ranks);

@@ -263,14 +263,15 @@ constexpr OptionRow kTable[] = {
     {"zero-stage", kInt, &O::zero_stage, kStep, kRanks, "N", "", kStages, "",
      "What ranks share: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."},
     {"mesh", kList, &O::mesh, kStep, kRanks, "AXIS=N[,...]|auto", "", kAny, "all share state",
-     "Ranks of each axis: shard, replicate, tensor, pipeline; auto plans the meshes that --ranks "
+     "Ranks of each axis: shard, replicate, tensor, pipeline, context; auto plans those that "
+     "--ranks "
      "allows, with as many samples a step, and takes the fastest."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
-     "Ranks that share one copy of the state; the number divides --ranks / --tensor-ranks / "
-     "--pipeline-ranks."},
+     "Ranks that share one copy of the state; N divides --ranks / --tensor- / --pipeline-ranks."},
     {"tensor-ranks", kInt, &O::tensor_ranks, kStep, kRanks, "N", "", kFromOne, "",
-     "Ranks that slice the heads and feed-forward columns of every block among them and train on "
-     "the same data; the number divides --ranks."},
+     "Ranks that slice every block among them and train on the same data; N divides --ranks."},
+    {"context-ranks", kInt, &O::context_ranks, kStep, kRanks, "N", "", up_to(4096), "",
+     "Ranks that each have a part of every sequence; 2 x N divides --sequence-length."},
     {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", up_to(4096), "",
      "Ranks that divide the blocks among them and train on the same data; N divides --ranks."},
     {"pipeline-chunks", kInt, &O::pipeline_chunks, kStep, kRanks, "N", "", up_to(64), "",

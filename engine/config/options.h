@@ -133,15 +133,18 @@ struct Options {
   int64_t zero_stage = 3;
   Collectives collectives = Collectives::kGloo;
   int64_t tensor_ranks = 1;      // ranks that slice every block among them and have the same data
+  int64_t context_ranks = 1;     // ranks that each have a part of every sequence
   int64_t pipeline_ranks = 1;    // ranks that divide the blocks, and have the same data
   int64_t pipeline_chunks = 1;   // of each of these ranks: times that a pass goes round them
   int64_t pipeline_windows = 0;  // of a step's micro-batches; 0: the planner chooses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1f1b;
   int64_t shard_ranks = 0;        // data ranks that share one copy of the state; 0: all
   std::vector<std::string> mesh;  // {"auto"}: the ranks of each axis are chosen; else empty
-  int64_t step_samples() const { return micro_batch * accumulate * data_ranks(); }
+  int64_t step_samples() const { return micro_batch * accumulate * batch_ranks(); }
   double peak_lr() const;
+  // Ranks that share the state, and how many of them have micro-batches of their own.
   int64_t data_ranks() const { return ranks / (tensor_ranks * pipeline_ranks); }
+  int64_t batch_ranks() const { return data_ranks() / context_ranks; }
   int64_t copies() const { return shard_ranks > 0 ? data_ranks() / shard_ranks : 1; }
   int64_t shards() const { return data_ranks() / copies(); }
 

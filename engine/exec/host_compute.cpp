@@ -12,7 +12,7 @@ HostCompute::HostCompute(const model::ModelSpec& spec, Recipe recipe, model::Bat
       queue_(device_->make_queue("compute", 1)),
       compute_(spec, recipe, shape, *device_, *queue_) {
   for (int t = 0; t < model::rope_tables(spec.architecture); ++t) {
-    tables_.push_back(rope_values(spec.architecture, t, shape.positions()));
+    tables_.push_back(rope_values(spec.architecture, t, shape));
   }
 }
 

@@ -70,7 +70,7 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
   // Ranks of one node exchange through its memory, others over the network.
   const double network = first_of(machine.network_bytes_per_s, kAssumedNetworkBytesPerS);
   rates.comm_bytes_per_s = context.nodes > 1 ? part_of(network, context) : memory / 2;
-  const bool stay_inside = context.ranks % context.tensor_ranks == 0;
+  const bool stay_inside = context.ranks % context.inner_ranks == 0;
   rates.comm_inner_bytes_per_s = stay_inside ? memory / 2 : rates.comm_bytes_per_s;
   return rates;
 }

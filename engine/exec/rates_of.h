@@ -18,7 +18,7 @@ struct RateContext {
   // Ranks of a node. They share its drives, memory and, unless they have devices, its cores.
   int64_t ranks = 1;
   int64_t nodes = 1;
-  int64_t tensor_ranks = 1;
+  int64_t inner_ranks = 1;         // that exchange within layers
   bool discrete = false;           // the device has memory of its own
   double compute_flops_per_s = 0;  // of this model (probe_compute); 0: use the profile
 };

@@ -103,8 +103,21 @@ std::vector<float> rope_values(const model::Rope& rope, int64_t head_size, int64
   return values;
 }
 
-std::vector<float> rope_values(const model::Architecture& a, int table, int64_t length) {
-  return rope_values(table == 1 ? *a.window_rope : a.rope, a.head_size, length);
+std::vector<float> rope_values(const model::Architecture& a, int table,
+                               const model::BatchShape& shape) {
+  const int64_t length = shape.is_cached() ? shape.positions() : shape.whole_length();
+  const std::vector<float> whole =
+      rope_values(table == 1 ? *a.window_rope : a.rope, a.head_size, length);
+  if (shape.context.ranks == 1) return whole;
+  const int64_t pairs = model::rope_pairs(a, table);
+  std::vector<float> own;
+  for (const int64_t first : {int64_t{0}, length * pairs}) {  // of cosines, of sines
+    for (int64_t token = 0; token < shape.length; ++token) {
+      const int64_t at = first + shape.context.position(token, shape.length) * pairs;
+      own.insert(own.end(), whole.begin() + at, whole.begin() + at + pairs);
+    }
+  }
+  return own;
 }
 
 }  // namespace strata::exec

@@ -42,8 +42,13 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.interior =
       pointer(backward && !op.recomputes ? Mode::kRead : Mode::kWrite, ValueKind::kInterior);
   const ValueKind branch = backward ? ValueKind::kBranchGradient : ValueKind::kBranch;
-  const bool reads_sum = op.part == (backward ? 0 : 1);
-  call.branch = reinterpret_cast<float*>(pointer(reads_sum ? Mode::kRead : Mode::kWrite, branch));
+  const auto either = [&](ValueKind kind) {
+    std::byte* written = pointer(Mode::kWrite, kind);
+    return reinterpret_cast<float*>(written ? written : pointer(Mode::kRead, kind));
+  };
+  call.branch = either(branch);
+  call.keys = either(ValueKind::kKeys);
+  call.key_grads = either(ValueKind::kKeyGradient);
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);
   call.tokens = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTokens));
   call.targets = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTargets));

@@ -44,7 +44,7 @@ void Executor::Impl::run_input(const plan::Op& op, const Instance& instance) {
     const auto bytes = static_cast<size_t>(access.bytes);
     if (access.value.kind == ValueKind::kRope) {
       const std::vector<float> table =
-          rope_values(spec_.architecture, access.value.index, plan_.shape.positions());
+          rope_values(spec_.architecture, access.value.index, plan_.shape);
       STRATA_CHECK(table.size() * sizeof(float) == bytes);
       std::memcpy(at(access), table.data(), bytes);
     } else if (access.value.kind == ValueKind::kDecision) {

@@ -41,6 +41,7 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
 // Copies own parts to their places in the whole segment, then gathers the others' parts.
 void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
+  if (op.group == plan::GroupName::kContext) return gather_keys(op, program, view);
   const auto accesses = program.accesses_of(op);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   std::byte* segment = nullptr;  // the address of its byte 0
@@ -72,6 +73,25 @@ void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
   group_of(op).gather_chunks(gather_scratch_);
 }
 
+// Own keys are in their place among those of all.
+void Executor::Impl::gather_keys(const plan::Op& op, const plan::Program& program,
+                                 const kernels::HostView& view) {
+  const auto accesses = program.accesses_of(op);
+  const Access* own = find_access(accesses, Mode::kRead, plan::ValueKind::kKeys);
+  const Access* all = find_access(accesses, Mode::kWrite, plan::ValueKind::kKeys);
+  group_of(op).gather(view.at(at(*all), all->bytes, true), own->bytes);
+}
+
+void Executor::Impl::sum_key_gradients(const plan::Op& op, const plan::Program& program,
+                                       const kernels::HostView& view) {
+  const auto accesses = program.accesses_of(op);
+  const Access* all = find_access(accesses, Mode::kRead, plan::ValueKind::kKeyGradient);
+  const Access* own = find_access(accesses, Mode::kWrite, plan::ValueKind::kKeyGradient);
+  group_of(op).reduce({static_cast<float*>(view.at(at(*all), all->bytes, false)),
+                       own->bytes / plan::kGradientWidth,
+                       static_cast<float*>(view.at(at(*own), own->bytes, true))});
+}
+
 comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
   comm::Group* group = options_.groups[static_cast<size_t>(op.group)];
   STRATA_CHECK(group != nullptr);
@@ -83,6 +103,7 @@ void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
   if (op.group == plan::GroupName::kPipeline) return sum_norms(op, program);
   if (op.segment < 0) return reduce_norms(op, program);
+  if (op.group == plan::GroupName::kContext) return sum_key_gradients(op, program, view);
   const bool whole = op.group != plan::GroupName::kShard || plan_.mesh.gradient_shards() == 1;
   if (whole) return reduce_whole(op, program, view);
   reduce_to_parts(op, program, view);

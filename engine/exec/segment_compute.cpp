@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/exec/segment_compute.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/exec/segment_compute_ops.h"
 
@@ -22,7 +24,8 @@ SegmentCompute::SegmentCompute(const model::ModelSpec& spec, Recipe recipe, mode
         model::segment_layout(spec, static_cast<int>(i), shape, recipe, device.description()));
   }
   const model::Architecture& a = spec.architecture;
-  STRATA_CHECK(a.position == model::Position::kRope || shape.positions() <= a.max_position);
+  STRATA_CHECK(a.position == model::Position::kRope ||
+               std::max(shape.positions(), shape.whole_length()) <= a.max_position);
 }
 
 SegmentContext SegmentCompute::context(const SegmentCall& call) const {
@@ -34,9 +37,18 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
                  call.logit_count <= shape_.cache_rows);
     shape.length = call.token_count;
   }
-  return {spec_.architecture,    spec_.segments[index],          layouts_[index], shape,  shape_,
-          weight_dtype(recipe_), device_.description().interior, device_.ops(),   queue_, call,
-          spec_.tensor};
+  return {spec_.architecture,
+          spec_.segments[index],
+          layouts_[index],
+          shape,
+          shape_,
+          weight_dtype(recipe_),
+          device_.description().interior,
+          device_.ops(),
+          queue_,
+          call,
+          spec_.tensor,
+          model::parts_of(spec_, shape, call.segment)};
 }
 
 HeadMatrix SegmentCompute::head_matrix(const SegmentContext& context) const {
@@ -57,30 +69,32 @@ void SegmentCompute::forward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   std::byte* interior = call.interior != nullptr ? static_cast<std::byte*>(call.interior)
                                                  : c.workspace_bytes(c.layout.own_interior);
-  STRATA_CHECK(call.output != nullptr || (call.part == 0 && call.branch != nullptr));
+  STRATA_CHECK(call.output != nullptr || call.branch != nullptr || call.keys != nullptr);
   c.segment.kind == SegmentKind::kEmbedding ? embedding_forward(c) : run_block(c, interior);
 }
 
 void SegmentCompute::run_block(const SegmentContext& c, std::byte* interior) const {
   const bool attends = c.segment.kind == SegmentKind::kAttention;
   STRATA_CHECK(attends || c.segment.kind == SegmentKind::kMlp);
+  if (c.call.part < c.parts.forward_branch()) return keys_forward(c);
   const bool ends = ends_before_output(c);
-  if (c.call.part == 0) attends ? attention_forward(c, interior) : mlp_forward(c, interior);
-  const int last = model::compute_parts(spec_, c.call.segment) - 1;
-  if (c.call.part == last && !ends) finish_branch(c, interior);
+  if (c.call.part == c.parts.forward_branch()) {
+    attends ? attention_forward(c, interior) : mlp_forward(c, interior);
+  }
+  if (c.call.part == c.parts.last() && !ends) finish_branch(c, interior);
 }
 
 void SegmentCompute::recompute(const SegmentCall& call) const {
   const SegmentContext c = context(call);
-  STRATA_CHECK(call.interior != nullptr || call.part > 0);
+  STRATA_CHECK(call.interior != nullptr || call.part > 0 || call.keys != nullptr);
   run_block(c, static_cast<std::byte*>(call.interior));
 }
 
 void SegmentCompute::backward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
-  const bool has_parts = model::compute_parts(spec_, call.segment) > 1;
-  if (has_parts && call.part == 0) return finish_branch_sum_grad(c);
+  if (call.part < c.parts.backward_branch()) return finish_branch_sum_grad(c);
+  if (c.parts.shares_keys && call.part < c.parts.last()) return keys_backward(c);
   if (c.segment.kind == SegmentKind::kEmbedding) {
     embedding_backward(c);
   } else if (c.segment.kind == SegmentKind::kAttention) {

@@ -22,10 +22,14 @@ namespace strata::exec {
 //   input, output    boundary tensors [N, C]; may be the same buffer in forward
 //   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted
 //   interior         Footprint::interior_bytes; backward leaves nothing of use in it
-//   branch           [N, C] f32, where a segment has two parts: what the ranks of a tensor group
+//   branch           [N, C] f32, where model::Parts::sums_branch: what the ranks of a tensor group
 //                    sum between them. Forward: the branch's last product; null where a call does
 //                    not want it. Backward: the gradient of what its first products read, and
 //                    behind it model::summed_elements
+//   keys             [ranks, N, 2KD] f32, where context ranks share keys: k and v of each token.
+//                    Part 0 of forward writes own ones, others read all
+//   key_grads        the same of their gradients: the last part of backward writes all, the next
+//                    changes own ones
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count. With BatchShape::documents, [N] i32 of
@@ -35,7 +39,7 @@ namespace strata::exec {
 //   rope             the table of the segment's layer: [T, R/2] cosines, then as many sines, f32
 struct SegmentCall {
   int segment = 0;
-  int part = 0;  // see plan::Op::part
+  int part = 0;  // see model::Parts
   const void* weights = nullptr;
   const void* shared_weights = nullptr;
   float* grad = nullptr;
@@ -48,6 +52,8 @@ struct SegmentCall {
   void* grad_input = nullptr;
   void* interior = nullptr;
   float* branch = nullptr;
+  float* keys = nullptr;
+  float* key_grads = nullptr;
   void* workspace = nullptr;
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
@@ -65,7 +71,7 @@ struct HeadMatrix;
 struct SegmentContext;
 
 // Forward and backward of the segments of a dense decoder, with our own kernels. Where a segment
-// has two parts, each call does one of them.
+// has several parts, each call does one of them.
 //
 // Issues to one queue; all pointers of a call are addresses of the queue's device.
 //

@@ -14,18 +14,29 @@ using kernels::Interior;
 using model::ParameterRole;
 using model::QkNorm;
 
-// q, k and v, or their gradients. `stride` is the number of elements between tokens of q and k.
+// q, k and v, or their gradients, with the elements between their tokens.
 struct Columns {
   Interior q;
   Interior k;
   Interior v;
-  int64_t stride;
+  int64_t q_stride;
+  int64_t k_stride;
+  int64_t v_stride;
 };
 
 Columns columns_of(const SegmentContext& context, Interior base) {
   const model::Architecture& a = context.architecture;
   const Interior k = base + a.heads * a.head_size;
-  return {base, k, k + a.kv_heads * a.head_size, context.layout.width};
+  const int64_t width = context.layout.width;
+  return {base, k, k + a.kv_heads * a.head_size, width, width, width};
+}
+
+// Own q, and k and v of all context ranks.
+Columns shared_columns(const SegmentContext& context, Interior q, float* keys) {
+  const model::Architecture& a = context.architecture;
+  const Interior k = {keys, DType::kF32};
+  const int64_t width = context.keys_width();
+  return {q, k, k + a.kv_heads * a.head_size, context.layout.width, width, width};
 }
 
 float score_scale(const model::Architecture& a) {
@@ -33,17 +44,18 @@ float score_scale(const model::Architecture& a) {
   return static_cast<float>(1.0 / std::sqrt(scalar));
 }
 
-// Rotates q and k, which are adjacent, in one call.
-void rotate(const SegmentContext& context, Interior q, int64_t stride, bool inverse) {
+// Rotates heads that are adjacent.
+void rotate(const SegmentContext& context, int64_t heads, Interior x, int64_t stride,
+            bool inverse) {
   const model::Architecture& a = context.architecture;
   if (a.position != model::Position::kRope) return;
   const int64_t pairs = model::rope_pairs(a, model::rope_table_of(a, context.segment.layer));
   context.ops.rope(context.queue, {.rows = context.tokens(),
                                    .length = context.shape.positions(),
-                                   .heads = a.heads + a.kv_heads,
+                                   .heads = heads,
                                    .head_size = a.head_size,
                                    .rotary = a.rope_of(context.segment.layer).rotary,
-                                   .x = q,
+                                   .x = x,
                                    .row_stride = stride,
                                    .cos = context.call.rope,
                                    .sin = context.call.rope + context.shape.positions() * pairs,
@@ -69,61 +81,90 @@ std::array<HeadNorm, 2> head_norms(const SegmentContext& context) {
       HeadNorm{ParameterRole::kKeyNorm, q, k_groups, k / k_groups, context.tokens() * q_groups}};
 }
 
+// Norms the heads of x, which writes what their backward needs to `rstd` unless it is null.
+void norm_heads(const SegmentContext& context, const HeadNorm& norm, ConstInterior x,
+                int64_t x_stride, Interior y, int64_t y_stride, float* rstd) {
+  context.ops.rms_norm_forward(context.queue,
+                               {.dtype = context.dtype,
+                                .inside = true,
+                                .rows = context.tokens(),
+                                .groups = norm.groups,
+                                .cols = norm.cols,
+                                .x = x.data,
+                                .x_stride = x_stride,
+                                .w = context.weight(norm.role),
+                                .offset = context.norm_offset(),
+                                .y = y,
+                                .y_stride = y_stride,
+                                .rstd = rstd == nullptr ? nullptr : rstd + norm.first_rstd,
+                                .eps = static_cast<float>(context.architecture.norm_eps)});
+}
+
+// Turns the gradient of normed heads into that of their input x, in place.
+void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstInterior x,
+                     int64_t x_stride, const float* rstd, Interior grad, int64_t grad_stride) {
+  context.ops.rms_norm_backward(
+      context.queue, {.dtype = context.dtype,
+                      .inside = true,
+                      .rows = context.tokens(),
+                      .groups = norm.groups,
+                      .cols = norm.cols,
+                      .x = x.data,
+                      .x_stride = x_stride,
+                      .w = context.weight(norm.role),
+                      .offset = context.norm_offset(),
+                      .rstd = rstd + norm.first_rstd,
+                      .dy = grad,
+                      .dy_stride = grad_stride,
+                      .dx = grad.data,
+                      .dx_stride = grad_stride,
+                      .dw = context.grad(norm.role),
+                      .accumulate = context.parts.sums_branch || !context.call.grad_first,
+                      .workspace = context.scratch(context.layout.backward_scratch)});
+}
+
 // q, k and v as attention reads them: rotated in place, or, when q and k are normed first, written
 // to `turned`, because the norms' backward needs their inputs.
 Columns turn(const SegmentContext& context, Interior projected, Interior turned, float* rstd) {
   const model::Architecture& a = context.architecture;
   Columns columns = columns_of(context, projected);
+  const int64_t heads = a.heads + a.kv_heads;
   if (a.block.qk_norm == QkNorm::kNone) {
-    rotate(context, projected, columns.stride, false);
+    rotate(context, heads, projected, columns.q_stride, false);
     return columns;
   }
-  const int64_t width = (a.heads + a.kv_heads) * a.head_size;
+  const int64_t width = heads * a.head_size;
   for (const HeadNorm& norm : head_norms(context)) {
-    context.ops.rms_norm_forward(context.queue,
-                                 {.dtype = context.dtype,
-                                  .inside = true,
-                                  .rows = context.tokens(),
-                                  .groups = norm.groups,
-                                  .cols = norm.cols,
-                                  .x = (projected + norm.first).data,
-                                  .x_stride = columns.stride,
-                                  .w = context.weight(norm.role),
-                                  .offset = context.norm_offset(),
-                                  .y = turned + norm.first,
-                                  .y_stride = width,
-                                  .rstd = rstd == nullptr ? nullptr : rstd + norm.first_rstd,
-                                  .eps = static_cast<float>(a.norm_eps)});
+    norm_heads(context, norm, projected + norm.first, columns.q_stride, turned + norm.first, width,
+               rstd);
   }
-  rotate(context, turned, width, false);
-  return {turned, turned + a.heads * a.head_size, columns.v, width};
+  rotate(context, heads, turned, width, false);
+  return {turned, turned + a.heads * a.head_size, columns.v, width, width, columns.v_stride};
+}
+
+// The same of own q alone, with the keys and values of all context ranks.
+Columns turn_query(const SegmentContext& context, Interior projected, Interior turned) {
+  const model::Architecture& a = context.architecture;
+  const int64_t width = context.layout.width;
+  Interior q = projected;
+  if (a.block.qk_norm != QkNorm::kNone) {
+    norm_heads(context, head_norms(context)[0], projected, width, turned, width, nullptr);
+    q = turned;
+  }
+  rotate(context, a.heads, q, width, false);
+  return shared_columns(context, q, context.call.keys);
 }
 
 // Turns gradients of rotated q and k into those of the projections, in place.
 void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
                Interior grad_projected) {
+  const model::Architecture& a = context.architecture;
   const int64_t stride = context.layout.width;
-  rotate(context, grad_projected, stride, true);
-  if (context.architecture.block.qk_norm == QkNorm::kNone) return;
+  rotate(context, a.heads + a.kv_heads, grad_projected, stride, true);
+  if (a.block.qk_norm == QkNorm::kNone) return;
   for (const HeadNorm& norm : head_norms(context)) {
-    context.ops.rms_norm_backward(context.queue,
-                                  {.dtype = context.dtype,
-                                   .inside = true,
-                                   .rows = context.tokens(),
-                                   .groups = norm.groups,
-                                   .cols = norm.cols,
-                                   .x = (projected + norm.first).data,
-                                   .x_stride = stride,
-                                   .w = context.weight(norm.role),
-                                   .offset = context.norm_offset(),
-                                   .rstd = rstd + norm.first_rstd,
-                                   .dy = grad_projected + norm.first,
-                                   .dy_stride = stride,
-                                   .dx = (grad_projected + norm.first).data,
-                                   .dx_stride = stride,
-                                   .dw = context.grad(norm.role),
-                                   .accumulate = context.has_parts() || !context.call.grad_first,
-                                   .workspace = context.scratch(context.layout.backward_scratch)});
+    norm_heads_back(context, norm, projected + norm.first, stride, rstd,
+                    grad_projected + norm.first, stride);
   }
 }
 
@@ -135,11 +176,11 @@ Op attention_of(const SegmentContext& context, const Columns& in) {
   op.starts = context.starts();
   op.scale = score_scale(a);
   op.q = in.q;
-  op.q_stride = in.stride;
+  op.q_stride = in.q_stride;
   op.k = in.k;
-  op.k_stride = in.stride;
+  op.k_stride = in.k_stride;
   op.v = in.v;
-  op.v_stride = context.layout.width;
+  op.v_stride = in.v_stride;
   return op;
 }
 
@@ -153,11 +194,11 @@ void attend_cached(const SegmentContext& context, std::byte* interior, const Col
   op.row = context.texts();
   op.position = context.positions();
   op.q = in.q;
-  op.q_stride = in.stride;
+  op.q_stride = in.q_stride;
   op.k = in.k;
-  op.k_stride = in.stride;
+  op.k_stride = in.k_stride;
   op.v = in.v;
-  op.v_stride = layout.width;
+  op.v_stride = in.v_stride;
   op.o = context.part(interior, layout.attended);
   op.cache = {context.call.cache, context.interior};
   op.workspace = context.scratch(layout.forward_scratch);
@@ -174,11 +215,9 @@ void attend(const SegmentContext& context, std::byte* interior, const Columns& i
   context.ops.attention_forward(context.queue, op);
 }
 
-// Writes gradients of q, k and v to the columns of `grad_projected`.
 void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
-                     ConstInterior grad_attended, Interior grad_projected) {
+                     ConstInterior grad_attended, const Columns& grads) {
   const model::SegmentLayout& layout = context.layout;
-  const Columns grads = columns_of(context, grad_projected);
   auto op = attention_of<kernels::AttentionBackward>(context, in);
   op.o = context.part(interior, layout.attended);
   op.lse = floats_part(interior, layout.log_sum_exp);
@@ -186,9 +225,42 @@ void attend_backward(const SegmentContext& context, std::byte* interior, const C
   op.dq = grads.q;
   op.dk = grads.k;
   op.dv = grads.v;
-  op.dq_stride = op.dk_stride = op.dv_stride = layout.width;
+  op.dq_stride = grads.q_stride;
+  op.dk_stride = grads.k_stride;
+  op.dv_stride = grads.v_stride;
   op.workspace = context.scratch(layout.backward_scratch);
   context.ops.attention_backward(context.queue, op);
+}
+
+// Leaves the gradients of q where `attended` was, and those of all keys and values in the call's
+// buffer.
+void attend_shared_backward(const SegmentContext& context, std::byte* interior,
+                            ConstInterior grad_attended, Interior grad_queries) {
+  const model::SegmentLayout& layout = context.layout;
+  const Interior projected = context.part(interior, layout.projected);
+  const Columns in = context.architecture.block.qk_norm == QkNorm::kNone
+                         ? shared_columns(context, projected, context.call.keys)
+                         : turn_query(context, projected, context.workspace(layout.turned_again));
+  attend_backward(context, interior, in, grad_attended,
+                  shared_columns(context, grad_queries, context.call.key_grads));
+  context.queue.copy(context.part(interior, layout.attended).data, grad_queries.data,
+                     layout.attended.bytes);
+}
+
+// The norms of q and of own keys again, whose inputs and statistics their backward reads.
+void norm_shared_back(const SegmentContext& context, const ProjectionOperands& keys,
+                      ConstInterior projected, Interior grad_queries, Interior grad_keys) {
+  const model::SegmentLayout& layout = context.layout;
+  const auto [of_queries, of_keys] = head_norms(context);
+  const Interior own_keys = context.workspace(layout.own_keys);
+  const Interior normed = context.workspace(layout.turned_again);
+  float* rstd = context.workspace_floats(layout.head_rstd);
+  project(context, keys, branch_input(context, context.workspace(layout.branch), nullptr),
+          own_keys);
+  norm_heads(context, of_queries, projected, layout.width, normed, layout.width, rstd);
+  norm_heads_back(context, of_queries, projected, layout.width, rstd, grad_queries, layout.width);
+  norm_heads(context, of_keys, own_keys, keys.width, normed, 0, rstd);
+  norm_heads_back(context, of_keys, own_keys, keys.width, rstd, grad_keys, keys.width);
 }
 
 }  // namespace
@@ -200,7 +272,9 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
 
   project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
           branch_input(context, context.workspace(layout.normed), nullptr), projected);
-  const Columns in = turn(context, projected, context.workspace(layout.turned), nullptr);
+  const Interior turned = context.workspace(layout.turned);
+  const Columns in = context.parts.shares_keys ? turn_query(context, projected, turned)
+                                               : turn(context, projected, turned, nullptr);
   attend(context, interior, in);
   if (ends_before_output(context)) return;
   project(context, branch_operands(context, a.heads * a.head_size),
@@ -217,24 +291,61 @@ void attention_backward(const SegmentContext& context) {
   const Interior projected = context.part(interior, layout.projected);
   const Interior grad = context.workspace(layout.grad);
 
-  clear_summed_grads(context);
+  const bool shares_keys = context.parts.shares_keys;
+  if (!shares_keys) clear_summed_grads(context);
   const ConstInterior grad_branch = branch_output_grad(context, grad);
   project_weight_grad(context, out_of, grad_branch, context.part(interior, layout.attended));
-  if (needs_no_input_grad(context)) return;
+  if (!shares_keys && needs_no_input_grad(context)) return;
   const Interior grad_attended = context.workspace(layout.branch);
   project_input_grad(context, out_of, grad_branch, grad_attended);
 
   const Interior grad_projected = context.workspace(layout.inner);
+  if (shares_keys) {
+    return attend_shared_backward(context, interior, grad_attended, grad_projected);
+  }
   float* head_rstd = context.workspace_floats(layout.head_rstd);
   const Columns in =
       a.block.qk_norm == QkNorm::kNone
           ? columns_of(context, projected)
           : turn(context, projected, context.workspace(layout.turned_again), head_rstd);
-  attend_backward(context, interior, in, grad_attended, grad_projected);
+  attend_backward(context, interior, in, grad_attended, columns_of(context, grad_projected));
   turn_back(context, projected, head_rstd, grad_projected);
 
   // The gradients of branch and attended are no longer needed, so their spans are used again.
-  finish_branch_grad(context, into, grad_projected);
+  finish_branch_grad(context, {{into, grad_projected}});
+}
+
+void keys_forward(const SegmentContext& context) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  const Interior keys = context.own_keys(context.call.keys);
+  const int64_t width = context.keys_width();
+  project(context, {layout.keys, a.hidden, width, layout.forward_scratch},
+          branch_input(context, context.workspace(layout.normed), nullptr), keys);
+  if (a.block.qk_norm != QkNorm::kNone) {
+    norm_heads(context, head_norms(context)[1], keys, width, keys, width, nullptr);
+  }
+  rotate(context, a.kv_heads, keys, width, false);
+}
+
+void keys_backward(const SegmentContext& context) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  std::byte* interior = static_cast<std::byte*>(context.call.interior);
+  const ProjectionOperands queries = {layout.into, a.hidden, layout.width, layout.backward_scratch};
+  const ProjectionOperands keys = {layout.keys, a.hidden, context.keys_width(),
+                                   layout.backward_scratch};
+  const Interior grad_queries = context.part(interior, layout.attended);
+  const Interior grad_keys = context.own_keys(context.call.key_grads);
+
+  clear_summed_grads(context);
+  rotate(context, a.heads, grad_queries, queries.width, true);
+  rotate(context, a.kv_heads, grad_keys, keys.width, true);
+  if (a.block.qk_norm != QkNorm::kNone) {
+    norm_shared_back(context, keys, context.part(interior, layout.projected), grad_queries,
+                     grad_keys);
+  }
+  finish_branch_grad(context, {{queries, grad_queries}, {keys, grad_keys}});
 }
 
 }  // namespace strata::exec

@@ -38,8 +38,7 @@ ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs
 }
 
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
-                        ConstInterior dy, Interior dx) {
-  bool accumulate = false;
+                        ConstInterior dy, Interior dx, bool accumulate) {
   for (const model::Projection& one : operands.projections) {
     context.ops.matmul_input(context.queue, {.dtype = context.dtype,
                                              .rows = context.tokens(),
@@ -202,17 +201,20 @@ void branch_input_grad(const SegmentContext& context, const float* rstd, ConstIn
   }
 }
 
-void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
-                        ConstInterior grad_projected) {
+void finish_branch_grad(const SegmentContext& context,
+                        std::initializer_list<ProductGrad> products) {
   const model::SegmentLayout& layout = context.layout;
-  const Interior grad = context.workspace(layout.grad);
+  const bool sums = context.parts.sums_branch;
+  const Interior grad = sums ? context.branch() : context.workspace(layout.grad);
   float* rstd = context.workspace_floats(layout.rstd);
   const ConstInterior input = branch_input(context, context.workspace(layout.branch), rstd);
-  project_weight_grad(context, into, grad_projected, input);
-  if (context.has_parts())
-    return project_input_grad(context, into, grad_projected, context.branch());
-  project_input_grad(context, into, grad_projected, grad);
-  branch_input_grad(context, rstd, grad);
+  bool accumulate = false;
+  for (const ProductGrad& product : products) {
+    project_weight_grad(context, product.into, product.grad, input);
+    project_input_grad(context, product.into, product.grad, grad, accumulate);
+    accumulate = true;
+  }
+  if (!sums) branch_input_grad(context, rstd, grad);
 }
 
 void finish_branch_sum_grad(const SegmentContext& context) {
@@ -237,7 +239,7 @@ void clear_summed_grads(const SegmentContext& context) {
 }
 
 Interior branch_output(const SegmentContext& context, std::byte* interior) {
-  if (context.has_parts()) return context.branch();
+  if (context.parts.sums_branch) return context.branch();
   if (context.architecture.block.post_norm) return context.part(interior, context.layout.unnormed);
   return context.workspace(context.layout.normed);
 }
@@ -246,7 +248,7 @@ void finish_branch(const SegmentContext& context, std::byte* interior) {
   Interior branch = branch_output(context, interior);
   if (context.architecture.block.post_norm) {
     const Interior unnormed = context.part(interior, context.layout.unnormed);
-    if (context.has_parts()) {
+    if (context.parts.sums_branch) {
       context.queue.copy(unnormed.data, branch.data, context.layout.unnormed.bytes);
     }
     branch = context.workspace(context.layout.normed);
@@ -268,7 +270,7 @@ void finish_branch(const SegmentContext& context, std::byte* interior) {
 }
 
 bool ends_before_output(const SegmentContext& context) {
-  if (context.has_parts()) return context.call.branch == nullptr;
+  if (context.parts.sums_branch) return context.call.branch == nullptr;
   return context.call.output == nullptr && !context.architecture.block.post_norm;
 }
 
@@ -296,12 +298,28 @@ ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
 bool needs_no_input_grad(const SegmentContext& context) {
   const bool norms = context.trains_norm() || context.grad(ParameterRole::kQueryNorm) != nullptr ||
                      context.grad(ParameterRole::kKeyNorm) != nullptr;
-  return context.call.grad_input == nullptr && !norms && !context.has_parts() &&
+  return context.call.grad_input == nullptr && !norms && !context.parts.sums_branch &&
          std::all_of(context.layout.into.begin(), context.layout.into.end(),
                      [&](const model::Projection& one) {
                        return context.grad(one) == nullptr && context.bias_grad(one) == nullptr;
                      });
 }
+
+namespace {
+
+// Whether another part of this backward adds a parameter's gradient later.
+bool is_added_later(const SegmentContext& context, const model::Parameter& parameter) {
+  if (context.call.part == 0) return false;
+  const ParameterRole role = parameter.role;
+  if (context.parts.shares_keys) {
+    return role != ParameterRole::kOutput && role != ParameterRole::kOutputBias &&
+           role != ParameterRole::kPostNorm;
+  }
+  return role == ParameterRole::kNorm || role == ParameterRole::kNormBias ||
+         model::is_summed(parameter);
+}
+
+}  // namespace
 
 void zero_padding(const SegmentContext& context, const model::Segment& segment, float* grad) {
   int64_t end = 0;
@@ -311,10 +329,7 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
       context.ops.fill(context.queue, {.count = next - end, .value = 0.0f, .y = grad + end});
   };
   for (const model::Parameter& parameter : segment.parameters) {
-    // Another part adds the gradient of the norm, and those that are summed over ranks.
-    const bool later = parameter.role == ParameterRole::kNorm ||
-                       parameter.role == ParameterRole::kNormBias || model::is_summed(parameter);
-    if (parameter.frozen || (later && context.call.part > 0)) continue;
+    if (parameter.frozen || is_added_later(context, parameter)) continue;
     zero_to(parameter.offset);
     end = parameter.offset + parameter.numel;
   }

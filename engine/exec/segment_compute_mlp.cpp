@@ -74,7 +74,7 @@ void mlp_backward(const SegmentContext& context) {
                                            .du = plain_of(context, grad_projected),
                                            .d_stride = layout.width});
 
-  finish_branch_grad(context, into, grad_projected);
+  finish_branch_grad(context, {{into, grad_projected}});
 }
 
 }  // namespace strata::exec

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "engine/exec/segment_compute.h"
@@ -23,8 +24,8 @@ struct SegmentContext {
   kernels::Queue& queue;
   const SegmentCall& call;
   const model::TensorSlice tensor;
+  const model::Parts parts;
 
-  bool has_parts() const { return tensor.ranks > 1; }  // of a block
   kernels::Interior branch() const { return {call.branch, DType::kF32}; }
   int64_t tokens() const { return shape.tokens(); }
   // [B, T] of where documents start, or null.
@@ -74,6 +75,11 @@ struct SegmentContext {
   }
   // Where this rank's part of the gradients is that are summed over the ranks (model::is_summed).
   float* summed_grads() const { return call.branch + tokens() * architecture.hidden; }
+  // Own keys and values, or their gradients, in a buffer of those of all context ranks.
+  int64_t keys_width() const { return 2 * architecture.kv_heads * architecture.head_size; }
+  kernels::Interior own_keys(float* all) const {
+    return {all + shape.context.rank * tokens() * keys_width(), DType::kF32};
+  }
   float norm_offset() const { return architecture.block.norm_offset ? 1.0f : 0.0f; }
   float* grad(const model::Projection& projection) const {
     if (call.grad == nullptr || projection.frozen) return nullptr;
@@ -111,7 +117,7 @@ ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs
 void project(const SegmentContext& context, const ProjectionOperands& operands,
              kernels::ConstInterior x, kernels::Interior y);
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
-                        kernels::ConstInterior dy, kernels::Interior dx);
+                        kernels::ConstInterior dy, kernels::Interior dx, bool accumulate = false);
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
                          kernels::ConstInterior dy, kernels::ConstInterior x);
 
@@ -134,17 +140,22 @@ kernels::ConstInterior branch_input(const SegmentContext& context, kernels::Inte
 // and of the norm.
 void branch_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy);
 
-// Computes from the gradient of the products `into` the gradients of their matrices, and of the
-// norm and of the segment's input, where these are not another part. Uses the layout's spans
+// Products of a branch's input, and the gradient of what they give.
+struct ProductGrad {
+  ProjectionOperands into;
+  kernels::ConstInterior grad;
+};
+
+// Computes from the gradient of the branch's first products the gradients of their matrices, and of
+// the norm and of the segment's input, where these are not another part. Uses the layout's spans
 // `branch`, `grad` and `rstd`.
-void finish_branch_grad(const SegmentContext& context, const ProjectionOperands& into,
-                        kernels::ConstInterior grad_projected);
+void finish_branch_grad(const SegmentContext& context, std::initializer_list<ProductGrad> products);
 
 // Clears the gradients that are summed over ranks, to which a rank adds those of its own heads.
 void clear_summed_grads(const SegmentContext& context);
 
-// The first part of backward, after the sum: the gradients of the norm, of what is summed over
-// ranks, and of the segment's input.
+// Part 0 of backward, after the sum of the branch's gradient: the gradients of the norm, of what is
+// summed over ranks, and of the segment's input.
 void finish_branch_sum_grad(const SegmentContext& context);
 
 // Where the branch's last product is written: where it is summed over ranks, or into the interior
@@ -174,6 +185,11 @@ void zero_beside_matrix(const SegmentContext& context, const model::Segment& own
 // Fill `interior`, and the branch's last product unless the call ends before it.
 void attention_forward(const SegmentContext& context, std::byte* interior);
 void attention_backward(const SegmentContext& context);
+
+// Where context ranks share keys: own keys and values, before attention_forward; and after
+// attention_backward, which then ends at the gradients of keys, the gradients of the products.
+void keys_forward(const SegmentContext& context);
+void keys_backward(const SegmentContext& context);
 void mlp_forward(const SegmentContext& context, std::byte* interior);
 void mlp_backward(const SegmentContext& context);
 void embedding_forward(const SegmentContext& context);

@@ -38,11 +38,12 @@ double product_backward_flops(const BatchShape& shape, const std::vector<Project
 // Operations of q·k, or of p·v, over the pairs that causality and the window leave.
 double attention_product_flops(const Architecture& a, int layer, const BatchShape& shape) {
   if (shape.is_cached()) return 0;  // it reads the cache, at the rate of memory
-  const double length = static_cast<double>(shape.length);
+  const double length = static_cast<double>(shape.whole_length());
   const double window =
       a.is_windowed(layer) ? std::min<double>(length, static_cast<double>(a.window)) : length;
   const double pairs = length * window - 0.5 * window * window;
-  return 2.0 * static_cast<double>(shape.rows * a.heads * a.head_size) * pairs;
+  return 2.0 * static_cast<double>(shape.rows * a.heads * a.head_size) * pairs /
+         static_cast<double>(shape.context.ranks);
 }
 
 void add_block_flops(const ModelSpec& spec, const Segment& segment, const SegmentLayout& layout,
@@ -57,9 +58,29 @@ void add_block_flops(const ModelSpec& spec, const Segment& segment, const Segmen
   result.recompute_flops = a.block.post_norm ? result.forward_flops : into;
   result.backward_flops = product_backward_flops(shape, layout.into, a.hidden) +
                           product_backward_flops(shape, layout.out_of, inner) + 5 * pairs;
+  result.key_flops = product_flops(shape, layout.keys, a.hidden);
+  result.backward_flops += product_backward_flops(shape, layout.keys, a.hidden);
 }
 
 }  // namespace
+
+Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment) {
+  const SegmentKind kind = spec.segments[static_cast<size_t>(segment)].kind;
+  const bool attends = kind == SegmentKind::kAttention;
+  return {.shares_keys = attends && shape.context.ranks > 1,
+          .sums_branch = (attends || kind == SegmentKind::kMlp) && spec.tensor.ranks > 1};
+}
+
+int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment) {
+  const Segment& at = spec.segments[static_cast<size_t>(segment)];
+  return at.kind == SegmentKind::kExternal ? at.backward_uses
+                                           : parts_of(spec, shape, segment).count();
+}
+
+int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape) {
+  const Architecture& a = spec.architecture;
+  return shape.tokens() * 2 * a.kv_heads * a.head_size * int64_t{4};
+}
 
 int rope_tables(const Architecture& a) {
   if (a.position != Position::kRope) return 0;
@@ -126,6 +147,13 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
                 fmt::format("device: {}: it cannot generate text yet: its kernels have no cache of "
                             "keys and values (use --device cpu)",
                             device.name));
+  }
+  if (shape.context.ranks > 1 && (!device.contexts || device.interior != DType::kF32)) {
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("context-ranks: {}: the kernels of device {} do not attend to a part of "
+                    "a sequence (use --device cpu, or leave --context-ranks out)",
+                    shape.context.ranks, device.name));
   }
   const Architecture& a = spec.architecture;
   const auto refuse = [&](const char* what, int64_t is, const std::string& limit) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/model/spec.h"
+#include "kernels/context.h"
 #include "kernels/description.h"
 
 // Bytes and operations of a segment's compute ops, computed from shapes. The planner reserves
@@ -13,6 +14,8 @@ namespace strata::model {
 
 // One micro-batch: `rows` sequences of `length` tokens, padded to this fixed shape.
 //
+// Of context ranks, `length` is what each has of a sequence.
+//
 // With a cache of keys and values, one pass of generation: `length` is the most tokens of a pass,
 // which are of any of cache_rows texts (rows is 1), and texts have up to cache_positions tokens.
 struct BatchShape {
@@ -21,11 +24,41 @@ struct BatchShape {
   bool documents = false;  // rows hold several documents, each of which attends to itself alone
   int64_t cache_rows = 0;
   int64_t cache_positions = 0;
+  kernels::ContextPart context = {};
   int64_t tokens() const { return rows * length; }
   bool is_cached() const { return cache_rows > 0; }
   int64_t positions() const { return is_cached() ? cache_positions : length; }
   int64_t logit_rows() const { return is_cached() ? cache_rows : rows; }
+  int64_t whole_length() const { return length * context.ranks; }  // of a sequence
 };
+
+// The ops that one pass of a segment is, cut where ranks exchange.
+//
+//   shares_keys   attention of context ranks. Forward: part 0 computes own keys and values, which
+//                 are gathered. Backward: the last part goes down to the gradients of all keys and
+//                 values, of whose sums each rank gets its own
+//   sums_branch   blocks of a tensor slice. Forward: the last part adds the sum of the branch to
+//                 the residual stream. Backward: part 0 has the sum of the gradient of the branch's
+//                 input
+//
+// Forward does the parts in ascending order, backward in descending order.
+struct Parts {
+  bool shares_keys = false;
+  bool sums_branch = false;
+  constexpr int count() const { return 1 + (shares_keys ? 1 : 0) + (sums_branch ? 1 : 0); }
+  int last() const { return count() - 1; }
+  // Where the branch is computed, and where the gradients of its first products are.
+  int forward_branch() const { return shares_keys ? 1 : 0; }
+  int backward_branch() const { return sums_branch ? 1 : 0; }
+};
+Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment);
+
+// How many ops of a micro-batch add to a segment's gradient, without those of segments that share
+// its parameters.
+int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment);
+
+// Bytes of a rank's own keys and values of one micro-batch, where they are shared: [N, 2KD] f32.
+int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape);
 
 // The number of RoPE tables of a model (0, 1, or 2 when windowed layers have their own), and the
 // index of a layer's table.
@@ -63,6 +96,7 @@ struct Footprint {
   int64_t forward_workspace_bytes = 0;
   int64_t recompute_workspace_bytes = 0;  // of Recompute, and of Forward into a kept interior
   int64_t backward_workspace_bytes = 0;
+  double key_flops = 0;        // of the part before keys are gathered; not among the others
   double forward_flops = 0;    // of one micro-batch; for the head: only the forward of the loss
   double recompute_flops = 0;  // to rebuild the interior from the boundary input
   double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)

@@ -82,6 +82,8 @@ struct Shapes {
   }
   // How many numbers of a row a norm's backward reads from its forward.
   int64_t norm_numbers() const { return tokens() * (a.norm == Norm::kLayer ? 2 : 1); }
+  bool shares_keys() const { return batch.context.ranks > 1; }  // of attention
+  int64_t keys_width() const { return 2 * a.kv_heads * a.head_size; }
   int64_t qk_norm_scratch() const {
     if (a.block.qk_norm == QkNorm::kNone) return 0;
     return std::max(norm_scratch(query_norms(a), heads_width() / query_norms(a)),
@@ -159,8 +161,9 @@ bool trains_bias_alone(const Projection& one) {
 }
 
 void lay_ones(SegmentLayout& layout, const Shapes& s, Packer& packer) {
-  const bool needed = std::any_of(layout.into.begin(), layout.into.end(), trains_bias_alone) ||
-                      std::any_of(layout.out_of.begin(), layout.out_of.end(), trains_bias_alone);
+  const bool needed = std::ranges::any_of(layout.into, trains_bias_alone) ||
+                      std::ranges::any_of(layout.keys, trains_bias_alone) ||
+                      std::ranges::any_of(layout.out_of, trains_bias_alone);
   if (needed) layout.ones = packer.add(s.tokens(), s.device.interior);
 }
 
@@ -180,10 +183,16 @@ void finish_forward(SegmentLayout& layout, Packer& packer) {
 void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   using enum ParameterRole;
   const Architecture& a = s.a;
-  layout.into =
-      projections_of(segment, {{kQuery, kQueryBias}, {kKey, kKeyBias}, {kValue, kValueBias}}, &s);
+  const Affine query = {kQuery, kQueryBias}, key = {kKey, kKeyBias}, value = {kValue, kValueBias};
+  if (s.shares_keys()) {
+    layout.into = projections_of(segment, {query}, &s);
+    layout.keys = projections_of(segment, {key, value}, &s);
+    layout.width = s.heads_width();
+  } else {
+    layout.into = projections_of(segment, {query, key, value}, &s);
+    layout.width = s.heads_width() + s.keys_width();
+  }
   layout.out_of = projections_of(segment, {{kOutput, kOutputBias}});
-  layout.width = (a.heads + 2 * a.kv_heads) * a.head_size;
   const int64_t attention_scratch =
       s.batch.is_cached()
           ? kernels::workspace_bytes(cached_shape(a, s.batch, segment.layer), s.device)
@@ -204,6 +213,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   if (qk_norm) layout.turned = forward.add(turned, s.device.interior);
   layout.forward_scratch = forward.add(
       std::max({s.product_scratch(layout.into, a.hidden, false),
+                s.product_scratch(layout.keys, a.hidden, false),
                 s.product_scratch(layout.out_of, s.heads_width(), false), attention_scratch}));
   finish_forward(layout, forward);
 
@@ -215,10 +225,15 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   if (qk_norm) {
     layout.turned_again = backward.add(turned, s.device.interior);
     layout.head_rstd = backward.add_floats(s.tokens() * (query_norms(a) + key_norms(a)));
+    if (s.shares_keys()) {
+      layout.own_keys = backward.add(s.tokens() * s.keys_width(), s.device.interior);
+    }
   }
   lay_ones(layout, s, backward);
   layout.backward_scratch = backward.add(std::max(
       {s.product_scratch(layout.into, a.hidden, true),
+       s.product_scratch(layout.keys, a.hidden, false),
+       s.product_scratch(layout.keys, a.hidden, true),
        s.product_scratch(layout.out_of, s.heads_width(), true),
        kernels::workspace_bytes(backward_op, s.device), s.norm_scratch(), s.qk_norm_scratch()}));
   layout.backward_bytes = backward.pages();

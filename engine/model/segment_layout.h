@@ -36,10 +36,12 @@ struct Projection {
 struct SegmentLayout {
   int64_t width = 0;               // columns of `projected`
   std::vector<Projection> into;    // norm's output -> projected
+  std::vector<Projection> keys;    // norm's output -> keys and values that ranks share
   std::vector<Projection> out_of;  // attended or activated -> the branch's output; or the head
 
   Span projected;    // interior  [N, (H+2K)D] q, k, v: after RoPE; before norm and RoPE if q and k
-                     //           are normed; or [N, 2F] gate, up
+                     //           are normed; or [N, 2F] gate, up; or [N, H*D] q, where ranks
+                     //           share keys
   Span attended;     // interior  [N, H*D]
   Span log_sum_exp;  // interior  [B, H, T]
   Span unnormed;     // interior  [N, C] the branch's output before its norm, if it has one
@@ -62,6 +64,7 @@ struct SegmentLayout {
   Span ones;          // backward  [N], if a bias is trained and its matrix is frozen
   Span rstd;          // backward  [N]; for LayerNorm followed by [N] means
   Span turned_again;  // backward  [N, (H+K)D] normed q and k after RoPE
+  Span own_keys;      // backward  [N, 2KD] keys before their norm, where ranks share them
   Span head_rstd;     // backward  [N, H], [N, K] of the norms of q and k; [N], [N] over all heads
   Span backward_scratch;  // backward  scratch of the kernels
   int64_t backward_bytes = 0;
@@ -96,6 +99,7 @@ Op attention_shape(const Architecture& a, const BatchShape& batch, int layer) {
   Op op;
   op.batch = batch.rows;
   op.length = batch.length;
+  op.context = batch.context;
   op.heads = a.heads;
   op.kv_heads = a.kv_heads;
   op.head_size = a.head_size;

@@ -84,17 +84,6 @@ int64_t whole_run(const Parameter& parameter, int64_t element, int64_t count) {
   return std::min(count, inputs - element % inputs);
 }
 
-int compute_parts(const ModelSpec& spec, int segment) {
-  const SegmentKind kind = spec.segments[static_cast<size_t>(segment)].kind;
-  const bool block = kind == SegmentKind::kAttention || kind == SegmentKind::kMlp;
-  return block && spec.tensor.ranks > 1 ? 2 : 1;
-}
-
-int backward_ops(const ModelSpec& spec, int segment) {
-  const Segment& at = spec.segments[static_cast<size_t>(segment)];
-  return at.kind == SegmentKind::kExternal ? at.backward_uses : compute_parts(spec, segment);
-}
-
 void assign_offsets(ModelSpec& spec, int shard_count) {
   STRATA_CHECK(shard_count >= 1);
   const int64_t multiple = kShardElements * shard_count;

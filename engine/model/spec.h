@@ -273,14 +273,6 @@ struct ModelSpec {
   int64_t parameter_count() const;  // true elements, without padding
 };
 
-// How many ops one pass of a segment is: in a tensor slice a block's branch is summed over the
-// ranks between two of them.
-int compute_parts(const ModelSpec& spec, int segment);
-
-// How many ops of a micro-batch add to a segment's gradient, without those of segments that share
-// its parameters.
-int backward_ops(const ModelSpec& spec, int segment);
-
 // Sets every parameter's offset and every segment's padded sizes for `shard_count` ranks that share
 // the state. Depends on nothing else, so a layout is the same for every budget.
 void assign_offsets(ModelSpec& spec, int shard_count);

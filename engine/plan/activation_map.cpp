@@ -141,6 +141,13 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
     }
     map.branch = pack.take(compute, bytes, "sums over tensor ranks");
   }
+  const int context_ranks = static_cast<int>(input.shape.context.ranks);
+  if (context_ranks > 1) {
+    const int64_t bytes = context_ranks * model::own_key_bytes(spec, input.shape);
+    const char* const purpose = "keys and values of context ranks";
+    map.keys = pack.take(compute, bytes, purpose);
+    map.key_gradient = input.inference ? -1 : pack.take(compute, bytes, purpose);
+  }
   map.scratch = pack.take(compute, map.scratch_bytes, "workspace");
 }
 

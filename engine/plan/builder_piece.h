@@ -64,7 +64,9 @@ class BuilderPiece {
   const model::Footprint& footprint(int segment) const {
     return building_.ground.footprints[segment];
   }
-  int parts(int segment) const { return model::compute_parts(*input_.spec, segment); }
+  model::Parts parts(int segment) const {
+    return model::parts_of(*input_.spec, input_.shape, segment);
+  }
   int contributions(int segment) const { return building_.contributions[segment]; }
   bool is_trainable(int segment) const { return segment_of(segment).trainable_numel > 0; }
   bool is_home(int segment) const { return map_.segments[segment].home; }

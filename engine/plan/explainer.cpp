@@ -89,6 +89,9 @@ class Slots {
       case ValueKind::kBranch:
       case ValueKind::kBranchGradient:
         return 'b';
+      case ValueKind::kKeys:
+      case ValueKind::kKeyGradient:
+        return 'a';
       case ValueKind::kScratch:
         return 'k';
       case ValueKind::kCache:

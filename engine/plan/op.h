@@ -17,7 +17,7 @@ enum class Lane : uint8_t {
   kReadState,
   kWrite,
   kComm,       // over shards and copies of the state
-  kCommInner,  // within a layer: over tensor-parallel ranks
+  kCommInner,  // within a layer: over tensor ranks, and over context ranks
   kUpdate,     // of what lives on a discrete device
   kCommStage,  // between the stages of a pipeline
 };
@@ -55,13 +55,15 @@ enum class GroupName : uint8_t {
   kReplicate,  // hold the same part of different copies
   kTensor,     // compute the same micro-batches, each with its slice of every block
   kPipeline,   // compute the same micro-batches, each with its stage of the model
+  kContext,    // compute the same micro-batches, each with its part of every sequence
 };
-inline constexpr int kGroupCount = 4;
+inline constexpr int kGroupCount = 5;
 
 // A group is used on one lane, so that all its ranks call it in the same order.
 constexpr Lane comm_lane_of(GroupName group) {
   if (group == GroupName::kPipeline) return Lane::kCommStage;
-  return group == GroupName::kTensor ? Lane::kCommInner : Lane::kComm;
+  const bool inner = group == GroupName::kTensor || group == GroupName::kContext;
+  return inner ? Lane::kCommInner : Lane::kComm;
 }
 
 enum class OpKind : uint8_t {
@@ -71,7 +73,7 @@ enum class OpKind : uint8_t {
   kSpill,        // host -> NVMe
   kUpload,       // host -> device
   kDownload,     // device -> host
-  kGather,       // own parts of a segment -> the whole segment, on every rank
+  kGather,       // own parts of a segment -> the whole segment, on every rank; own keys -> all
   kReduce,       // gradients, norm partials or branches of a group -> their sum, of own parts or of
                  // all; over kPipeline: norm partials of all stages -> one sum
   kForward,      // one segment, one micro-batch
@@ -114,6 +116,8 @@ enum class ValueKind : uint8_t {
   kNormPartial,         // of `segment`; `reduced`
   kNormSum,             // of the norm partials of all stages, in the order of the model
   kDecision,            // the last one: kOld before this program, kNew where the program makes one
+  kKeys,                // [ranks, N, 2KD] f32 of attention `segment`; `reduced` = 1: of all ranks
+  kKeyGradient,         // of these keys and values; `reduced`
 };
 
 // Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending
@@ -187,9 +191,8 @@ struct Op {
   int32_t chunk_count = 0;
   int32_t micro_batch = -1;
   // Of a compute op of external segments, its place in ModelSpec::uses. Of others, see
-  // model::compute_parts. With two, part 0 ends with a branch, or begins with
-  // its gradient, that is summed over kTensor; part 1 is what follows the sum, and precedes it in
-  // backward: Forward and Recompute have parts 0, 1, Backward has parts 1, 0.
+  // model::Parts: Forward and Recompute have them in ascending order, Backward in descending order.
+  // What ranks exchange between two parts is a value.
   int32_t part = 0;
   GroupName group = GroupName::kShard;        // of an op on a lane of is_comm_lane()
   int32_t number = -1;                        // on a lane of is_comm_lane()

@@ -30,32 +30,6 @@ void PassOrder::extend_cache(int segment) {
   emit_.write(compute_arena(), map_.cache[segment], bytes, 0, value);
 }
 
-int64_t PassOrder::bytes_of_branch(ValueKind kind, int segment) const {
-  return kind == ValueKind::kBranch ? branch_bytes(*input_.spec, input_.shape)
-                                    : branch_gradient_bytes(*input_.spec, segment, input_.shape);
-}
-
-void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
-  emit_.access({.mode = mode,
-                .arena = compute_arena(),
-                .offset = map_.branch,
-                .bytes = bytes_of_branch(kind, segment),
-                .value = {.kind = kind,
-                          .reduced = static_cast<uint8_t>(reduced),
-                          .segment = segment,
-                          .index = micro_batch}});
-}
-
-void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
-  Op& op = emit_.open(OpKind::kReduce, comm_lane_of(GroupName::kTensor), segment);
-  op.group = GroupName::kTensor;
-  op.micro_batch = micro_batch;
-  op.bytes = bytes_of_branch(kind, segment);
-  branch(Mode::kRead, kind, segment, micro_batch, 0);
-  branch(Mode::kWrite, kind, segment, micro_batch, 1);
-  emit_.close();
-}
-
 void PassOrder::read_inputs(int segment, int micro_batch) {
   for (const int from : segment_of(segment).inputs) activations_.read(from, micro_batch);
 }
@@ -77,33 +51,45 @@ void PassOrder::forward_micro_batch(int segment, int micro_batch) {
   activations_.keep(segment, micro_batch);
 }
 
+// With its weights and inputs.
+Op& PassOrder::open_pass(OpKind kind, int segment, int micro_batch, int part) {
+  Op& op = emit_.open(kind, Lane::kCompute, segment);
+  op.unit = segment_of(segment).unit;
+  op.micro_batch = micro_batch;
+  op.part = part;
+  weights_.read(segment, generation_);
+  if (segment_of(segment).kind == model::SegmentKind::kEmbedding) {
+    exchange_.read_given(ValueKind::kTokens, micro_batch);
+  }
+  read_inputs(segment, micro_batch);
+  return op;
+}
+
 // A norm of the branch's sum leaves what its backward needs in the interior.
 void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves) {
-  const bool norms_sum = parts(segment) > 1 && input_.spec->architecture.block.post_norm;
-  const int last = leaves.output || norms_sum ? parts(segment) - 1 : 0;
-  for (int part = 0; part <= last; ++part) {
-    if (part > 0) sum_branch(ValueKind::kBranch, segment, micro_batch);
-    const bool fills = leaves.interior && (part == 0 || norms_sum);
-    Op& op = emit_.open(kind, Lane::kCompute, segment);
-    op.unit = segment_of(segment).unit;
-    op.micro_batch = micro_batch;
-    op.part = part;
+  const model::Parts parts = this->parts(segment);
+  const bool norms_sum = parts.sums_branch && input_.spec->architecture.block.post_norm;
+  const int first = parts.forward_branch();
+  const int last = leaves.output || norms_sum ? parts.last() : first;
+  if (parts.shares_keys) share_keys(kind, segment, micro_batch);
+  for (int part = first; part <= last; ++part) {
+    if (part > first) sum_branch(ValueKind::kBranch, segment, micro_batch);
+    const bool fills = leaves.interior && (part == first || norms_sum);
+    Op& op = open_pass(kind, segment, micro_batch, part);
     const model::Footprint& print = footprint(segment);
-    if (part == 0) op.flops = leaves.output ? print.forward_flops : print.recompute_flops;
+    if (part == first) op.flops = leaves.output ? print.forward_flops : print.recompute_flops;
     op.keeps = kind == OpKind::kForward && fills;
-    weights_.read(segment, generation_);
-    if (segment_of(segment).kind == model::SegmentKind::kEmbedding) {
-      exchange_.read_given(ValueKind::kTokens, micro_batch);
-    }
-    read_inputs(segment, micro_batch);
-    if (part == 0) {
+    if (part == first) {
       exchange_.read_order(segment, micro_batch);
       extend_cache(segment);
+      if (parts.shares_keys) {
+        keys(Mode::kRead, ValueKind::kKeys, Keys::kAll, segment, micro_batch, 1);
+      }
     }
-    if (part > 0) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
+    if (part > first) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
     if (leaves.output && part == last) activations_.write(segment, micro_batch);
-    if (fills && part > 0) interior(Mode::kRead, segment, micro_batch, 1);
-    if (fills) interior(Mode::kWrite, segment, micro_batch, norms_sum && part == 0 ? 1 : 0);
+    if (fills && part > first) interior(Mode::kRead, segment, micro_batch, 1);
+    if (fills) interior(Mode::kWrite, segment, micro_batch, norms_sum && part == first ? 1 : 0);
     if (part < last) branch(Mode::kWrite, ValueKind::kBranch, segment, micro_batch, 0);
     scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
                                      : print.recompute_workspace_bytes);
@@ -177,10 +163,14 @@ void PassOrder::acquire_shared(int segment) {
 }
 
 void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomputes) {
-  const int last = parts(segment) - 1;
+  const model::Parts parts = this->parts(segment);
+  const int last = parts.last();
+  const int products = parts.backward_branch();
   const model::Footprint& print = footprint(segment);
   for (int part = last; part >= 0; --part) {
-    if (part < last) sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
+    const bool has_keys = parts.shares_keys && part == products;
+    if (has_keys) sum_key_gradients(segment, micro_batch);
+    if (part < products) sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
     Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
     op.unit = segment_of(segment).unit;
     op.micro_batch = micro_batch;
@@ -190,13 +180,24 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     weights_.read(segment, generation_);
     read_inputs(segment, micro_batch);
     activations_.read_gradient(segment, micro_batch);
-    if (part == last) {
+    if (part >= products) {
       exchange_.read_order(segment, micro_batch);
       if (!recomputes) interior(Mode::kRead, segment, micro_batch, 0);
       interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
     }
-    if (part < last) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch, 1);
-    if (part > 0) branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch, 0);
+    if (parts.shares_keys && part == last) {
+      keys(Mode::kRead, ValueKind::kKeys, Keys::kAll, segment, micro_batch, 1);
+      keys(Mode::kWrite, ValueKind::kKeyGradient, Keys::kAll, segment, micro_batch, 0);
+    }
+    if (has_keys) {  // which it turns back in place
+      keys(Mode::kRead, ValueKind::kKeyGradient, Keys::kOwn, segment, micro_batch, 1);
+      keys(Mode::kWrite, ValueKind::kKeyGradient, Keys::kOwn, segment, micro_batch, 1);
+    }
+    const bool sums = parts.sums_branch;
+    if (part < products) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch, 1);
+    if (sums && part == products) {
+      branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch, 0);
+    }
     if (part == 0) add_input_gradients(segment, micro_batch);
     gradients_.add(segment);
     scratch(
@@ -210,7 +211,7 @@ void PassOrder::backward_unit(int unit, const Span& span) {
   const std::vector<int>& segments = input_.spec->units[unit].segments;
   const bool kept = placement_.keep[unit];
   const size_t last = segments.size() - 1;
-  const bool in_backward = parts(segments[last]) == 1;  // recomputes the last segment
+  const bool in_backward = parts(segments[last]).count() == 1;  // recomputes the last segment
   for (int segment : segments) {
     weights_.acquire(segment, generation_);
     gradients_.begin(segment);
@@ -222,6 +223,10 @@ void PassOrder::backward_unit(int unit, const Span& span) {
       pass(OpKind::kRecompute, segments[i], m, {.interior = true, .output = i < last});
     }
     for (size_t i = segments.size(); i-- > 0;) {
+      // Interiors are without keys, which would take the memory of all context ranks.
+      if (parts(segments[i]).shares_keys && shared_keys_ != std::pair(segments[i], m)) {
+        share_keys(OpKind::kRecompute, segments[i], m);
+      }
       backward_micro_batch(segments[i], m, !kept && i == last && in_backward);
     }
     for (const int from : segment_of(segments.front()).inputs) activations_.release(from, m);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+
 #include "engine/plan/activation_path.h"
 #include "engine/plan/exchange_path.h"
 #include "engine/plan/gradient_path.h"
@@ -71,7 +73,11 @@ class PassOrder : BuilderPiece {
   };
   // Forward or Recompute of one micro-batch, all its parts.
   void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
+  Op& open_pass(OpKind kind, int segment, int micro_batch, int part);
   void sum_branch(ValueKind kind, int segment, int micro_batch);
+  // What context ranks share before attention: own keys and values, then those of all.
+  void share_keys(OpKind kind, int segment, int micro_batch);
+  void sum_key_gradients(int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
   void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
@@ -88,15 +94,19 @@ class PassOrder : BuilderPiece {
   void extend_cache(int segment);
   int64_t bytes_of_branch(ValueKind kind, int segment) const;
   void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
+  // Own ones, or those of all context ranks.
+  enum class Keys : uint8_t { kOwn, kAll };
+  void keys(Mode mode, ValueKind kind, Keys whose, int segment, int micro_batch, int reduced);
 
   ExchangePath& exchange_;
   WeightsPath& weights_;
   ActivationPath& activations_;
   UpdateSchedule& updates_;
   GradientPath& gradients_;
-  const Generation generation_;  // of the weights that ops read
-  std::vector<char> used_;       // by segment: its first use of the step is emitted
-  Phase phase_;                  // which is emitted
+  const Generation generation_;                 // of the weights that ops read
+  std::vector<char> used_;                      // by segment: its first use of the step is emitted
+  std::pair<int, int> shared_keys_ = {-1, -1};  // segment and micro-batch whose keys are there
+  Phase phase_;                                 // which is emitted
 };
 
 }  // namespace strata::plan

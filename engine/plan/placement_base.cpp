@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/base/units.h"
 #include "engine/plan/refusal.h"
 
 namespace strata::plan {
@@ -88,8 +89,13 @@ SmallerBatch cheapest_change(const PlanInput& input, const PlannerOptions& optio
     to.windows.count = std::gcd(to.windows.count, to.micro_batches);
   });
   if (batches > 0) return {.accumulate = batches};
-  return {.sequence_length = halved(shape.length, kLeastLength,
-                                    [](PlanInput& to, int64_t count) { to.shape.length = count; })};
+  // Of context ranks, each has two pieces of it.
+  const int64_t ranks = shape.context.ranks;
+  const auto set_length = [](PlanInput& to, int64_t count) {
+    to.shape.length = to.shape.context.ranks == 1 ? count : round_up(count, 2);
+  };
+  const int64_t length = halved(shape.length, kLeastLength, set_length);
+  return {.sequence_length = (ranks == 1 ? length : round_up(length, 2)) * ranks};
 }
 
 // The least space on NVMe, to a hundredth, with which the budgets of memory suffice. They do with

@@ -85,8 +85,9 @@ struct ArenaLayout {
 // Ranks that train one model: `pipeline` stages of it, `replicate` copies of a stage's state, each
 // of which shards() groups of ranks share, and `tensor` ranks in each group, which slice every
 // block. Ranks of a group follow each other, and so do groups of a copy and copies of a stage.
-// Groups have different data; the ranks of one have the same, and so has each stage. `rank` is this
-// plan's own.
+// Groups have different data; the ranks of one have the same, and so has each stage. `context`
+// groups that follow each other share micro-batches: each has a part of every sequence. `rank` is
+// this plan's own.
 struct Mesh {
   int world = 1;
   int rank = 0;
@@ -94,6 +95,7 @@ struct Mesh {
   int replicate = 1;
   int tensor = 1;
   int pipeline = 1;
+  int context = 1;
   int stage_ranks() const { return world / pipeline; }
   int stage() const { return rank / stage_ranks(); }
   int shards() const { return stage_ranks() / (replicate * tensor); }
@@ -101,12 +103,18 @@ struct Mesh {
   int data_rank() const { return rank % stage_ranks() / tensor; }
   int shard_rank() const { return data_rank() % shards(); }
   int tensor_rank() const { return rank % tensor; }
+  int context_rank() const { return data_rank() % context; }
+  // Which micro-batches a rank has, and how many ranks have others.
+  int batch_rank() const { return data_rank() / context; }
+  int batch_ranks() const { return data_ranks() / context; }
+  kernels::ContextPart context_part() const { return {context_rank(), context}; }
   int state_shards() const { return zero_stage >= 1 ? shards() : 1; }
   int gradient_shards() const { return zero_stage >= 2 ? shards() : 1; }
   int weight_shards() const { return zero_stage >= 3 ? shards() : 1; }
   int size_of(GroupName group) const {
     if (group == GroupName::kTensor) return tensor;
     if (group == GroupName::kPipeline) return pipeline;
+    if (group == GroupName::kContext) return context;
     return group == GroupName::kShard ? shards() : replicate;
   }
   // The ranks of this rank's group: `first`, and so many others, each `stride` further.
@@ -125,6 +133,8 @@ struct Mesh {
         return {stage() * stage_ranks() + rank % copy_ranks, copy_ranks, replicate};
       case GroupName::kPipeline:
         return {rank % stage_ranks(), stage_ranks(), pipeline};
+      case GroupName::kContext:
+        return {rank - context_rank() * tensor, tensor, context};
       case GroupName::kTensor:
         break;
     }

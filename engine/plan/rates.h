@@ -32,7 +32,7 @@ struct Rates {
   double download_bytes_per_s = 0;
   double transfer_latency_s = 0;  // of each upload and download
   double comm_bytes_per_s = 0;
-  double comm_inner_bytes_per_s = 0;  // between tensor ranks; 0: as between others
+  double comm_inner_bytes_per_s = 0;  // within layers; 0: as between others
   double inner_or_comm_bytes_per_s() const {
     return comm_inner_bytes_per_s > 0 ? comm_inner_bytes_per_s : comm_bytes_per_s;
   }

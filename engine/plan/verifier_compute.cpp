@@ -20,7 +20,8 @@ class ComputeCheck {
         index_(index),
         reporter_(reporter),
         accesses_(program.accesses_of(op_)),
-        segment_(facts.segment(op_.segment)) {}
+        segment_(facts.segment(op_.segment)),
+        parts_(facts.parts(op_.segment)) {}
 
   void check() {
     if (segment_.kind == model::SegmentKind::kExternal) return check_use();
@@ -38,10 +39,14 @@ class ComputeCheck {
   }
 
   bool is_first() const { return op_.part == 0; }
-  bool is_last() const { return op_.part + 1 == facts_.parts(op_.segment); }
-  bool has_parts() const { return facts_.parts(op_.segment) > 1; }
+  bool is_last() const { return op_.part == parts_.last(); }
+  bool is_backward() const { return op_.kind == OpKind::kBackward; }
+  // How many parts come after that of the branch, or of its first products' gradients.
+  int parts_after_branch() const {
+    return is_backward() ? parts_.backward_branch() - op_.part : op_.part - parts_.forward_branch();
+  }
   // Whether a norm of the branch's sum leaves in the interior what its backward reads.
-  bool norms_sum() const { return has_parts() && facts_.spec.architecture.block.post_norm; }
+  bool norms_sum() const { return parts_.sums_branch && facts_.spec.architecture.block.post_norm; }
   bool embeds() const { return segment_.kind == model::SegmentKind::kEmbedding; }
   bool is_head() const { return segment_.kind == model::SegmentKind::kHead; }
 
@@ -57,10 +62,10 @@ class ComputeCheck {
     if (op_.kind == OpKind::kForward ? op_.keeps != leaves : op_.keeps) {
       bad("contract", "a forward that keeps, and no other op, says so and leaves its interior");
     }
-    if (op_.part < 0 || op_.part >= facts_.parts(op_.segment)) {
-      bad("contract", fmt::format("part {} of {}", op_.part, facts_.parts(op_.segment)));
+    if (op_.part < 0 || op_.part > parts_.last()) {
+      bad("contract", fmt::format("part {} of {}", op_.part, parts_.count()));
     }
-    if (op_.recomputes && has_parts()) bad("contract", "recomputes within a part");
+    if (op_.recomputes && parts_.count() > 1) bad("contract", "recomputes within a part");
     check_micro_batch();
   }
 
@@ -233,6 +238,7 @@ class ComputeCheck {
     check_activation_gradients();
     check_interior();
     check_branch();
+    check_keys();
     check_cache();
   }
 
@@ -249,7 +255,6 @@ class ComputeCheck {
   }
 
   void check_interior() {
-    const bool backward = op_.kind == OpKind::kBackward;
     const bool recompute = op_.kind == OpKind::kRecompute;
     const bool block = segment_.kind == model::SegmentKind::kAttention ||
                        segment_.kind == model::SegmentKind::kMlp;
@@ -257,12 +262,13 @@ class ComputeCheck {
     Value begun = whole;
     begun.reduced = 1;
     std::vector<Tensor> reads, writes;
-    if (backward && is_last()) {
+    const int after = parts_after_branch();
+    if (is_backward() && after <= 0) {
       reads = {{whole, block && !op_.recomputes}};
       writes = {{whole, false}};
-    } else if (!backward && is_first()) {
+    } else if (!is_backward() && after == 0) {
       writes = {{norms_sum() ? begun : whole, recompute || op_.keeps}};
-    } else if (!backward && norms_sum()) {
+    } else if (!is_backward() && after > 0 && norms_sum()) {
       reads = {{begun, recompute || op_.keeps}};
       writes = {{whole, recompute || op_.keeps}};
     }
@@ -270,19 +276,53 @@ class ComputeCheck {
     check_tensors(Mode::kWrite, ValueKind::kInterior, writes);
   }
 
-  // What is summed between the two parts of a segment.
+  // What tensor ranks sum between two parts of a segment.
   void check_branch() {
-    const bool backward = op_.kind == OpKind::kBackward;
     const Value branch =
-        boundary(backward ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
+        boundary(is_backward() ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
     Value sum = branch;
     sum.reduced = 1;
-    const bool before = has_parts() && (backward ? is_last() : is_first());
+    const int after = parts_after_branch();
     std::vector<Tensor> reads, writes;
-    if (before) writes = {{branch, op_.kind != OpKind::kRecompute}};
-    if (has_parts() && !before) reads = {{sum, true}};
+    if (parts_.sums_branch && after == 0) {
+      writes = {{branch, op_.kind != OpKind::kRecompute}};
+    }
+    if (parts_.sums_branch && after > 0) reads = {{sum, true}};
     check_tensors(Mode::kRead, branch.kind, reads);
     check_tensors(Mode::kWrite, branch.kind, writes);
+  }
+
+  // What context ranks share around attention: own ones come before the branch, those of all with
+  // it; of gradients those of all are made first.
+  void check_keys() {
+    const int64_t all_bytes = facts_.extent({.kind = ValueKind::kKeys});
+    const Range own = facts_.own_keys(), all = {0, all_bytes};
+    const bool shares = parts_.shares_keys;
+    const bool brings = shares && !is_backward() && parts_after_branch() < 0;
+    const bool attends = shares && (is_backward() ? is_last() : parts_after_branch() == 0);
+    const bool turns = shares && is_backward() && parts_after_branch() == 0;
+    check_shared(Mode::kWrite, ValueKind::kKeys, 0, brings, own);
+    check_shared(Mode::kRead, ValueKind::kKeys, 1, attends, all);
+    const bool sums = attends && is_backward();
+    check_shared(Mode::kRead, ValueKind::kKeyGradient, 1, turns, own);
+    check_shared(Mode::kWrite, ValueKind::kKeyGradient, sums ? 0 : 1, sums || turns,
+                 sums ? all : own);
+  }
+
+  // The op must have exactly these bytes of such a value, or none.
+  void check_shared(Mode mode, ValueKind kind, int reduced, bool needed, const Range& range) {
+    Value value = boundary(kind, op_.segment);
+    value.reduced = static_cast<uint8_t>(reduced);
+    int known = 0, count = 0;
+    for (const Access& access : accesses_) {
+      if (access.mode != mode || access.value.kind != kind) continue;
+      ++count;
+      known += access.value == value && access.first == range.begin &&
+               access.first + access.bytes == range.end;
+    }
+    if (count == (needed ? 1 : 0) && known == count) return;
+    bad("value", fmt::format("{} {} {}", needed ? "does not have exactly" : "has no use for",
+                             describe(facts_, value), describe(range)));
   }
 
   // The op must have exactly these of the values that are exchanged with the caller.
@@ -291,7 +331,7 @@ class ComputeCheck {
     const model::BatchShape& shape = facts_.plan.shape;
     const bool logits = op_.kind == OpKind::kLogits;
     const bool scores = is_head() && !logits;
-    const bool inner = op_.kind == OpKind::kBackward ? is_last() : is_first();
+    const bool inner = parts_after_branch() <= 0;
     const bool attends = segment_.kind == model::SegmentKind::kAttention && inner;
     check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch,
               embeds() || (attends && (shape.documents || shape.is_cached())));
@@ -326,8 +366,7 @@ class ComputeCheck {
   // segment's own, of each micro-batch from the last part to the first.
   void check_gradients() {
     const int own_base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
-    const int parts = facts_.parts(op_.segment);
-    check_gradient(op_.segment, own_base + (op_.micro_batch + 1) * parts - op_.part);
+    check_gradient(op_.segment, own_base + (op_.micro_batch + 1) * parts_.count() - op_.part);
     if (is_head() && segment_.shares >= 0) check_gradient(segment_.shares, op_.micro_batch + 1);
     for (const Access& access : accesses_) {
       const Value& value = access.value;
@@ -383,6 +422,7 @@ class ComputeCheck {
   Reporter& reporter_;
   const std::span<const Access> accesses_;
   const model::Segment& segment_;
+  const model::Parts parts_;
 };
 
 }  // namespace

@@ -100,18 +100,21 @@ class Counts {
   template <class Pick>
   std::vector<int> tally(int micro_batches, Pick pick) const {
     const size_t count = static_cast<size_t>(facts_.segment_count()) * micro_batches;
-    std::array<std::vector<int>, 2> counts = {std::vector<int>(count, 0),
-                                              std::vector<int>(count, 0)};
+    constexpr int kMostParts = model::Parts{true, true}.count();
+    std::array<std::vector<int>, kMostParts> counts;
+    counts.fill(std::vector<int>(count, 0));
     for (const Op& op : program_.ops) {
       if (!pick(op) || op.segment < 0 || op.micro_batch < 0 || op.micro_batch >= micro_batches)
         continue;
       const size_t at = static_cast<size_t>(op.segment) * micro_batches + op.micro_batch;
-      ++counts[op.part > 0 ? 1 : 0][at];
+      ++counts[std::clamp(op.part, 0, kMostParts - 1)][at];
     }
     for (size_t at = 0; at < count; ++at) {
-      if (facts_.parts(static_cast<int>(at / micro_batches)) == 1) continue;
-      const auto [least, most] = std::minmax(counts[0][at], counts[1][at]);
-      counts[0][at] = most > 1 ? most : least;
+      const int last = facts_.parts(static_cast<int>(at / micro_batches)).last();
+      for (int part = 1; part <= last; ++part) {
+        const auto [least, most] = std::minmax(counts[0][at], counts[part][at]);
+        counts[0][at] = most > 1 ? most : least;
+      }
     }
     return counts[0];
   }

@@ -88,6 +88,12 @@ Range Facts::own_part(int chunk) const {
   return {begin, begin + part};
 }
 
+Range Facts::own_keys() const {
+  const int64_t bytes = model::own_key_bytes(spec, plan.shape);
+  const int64_t begin = plan.shape.context.rank * bytes;
+  return {begin, begin + bytes};
+}
+
 std::vector<Range> Facts::trainable_parts(int index, bool own) const {
   std::vector<Range> parts;
   for (int c = plan.layout.first_chunk[index]; c < plan.layout.first_chunk[index + 1]; ++c) {
@@ -115,6 +121,9 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kBranchGradient:
       return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4 +
              model::summed_elements(segment(value.segment)) * 4;
+    case ValueKind::kKeys:
+    case ValueKind::kKeyGradient:
+      return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
     case ValueKind::kCache:
       return model::cache_bytes(spec, value.segment, plan.shape, plan.device);
     case ValueKind::kNormSum:
@@ -180,6 +189,11 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("branch{} of {} of micro-batch {}, {} times reduced",
                          value.kind == ValueKind::kBranch ? "" : " gradient", where, value.index,
                          value.reduced);
+    case ValueKind::kKeys:
+    case ValueKind::kKeyGradient:
+      return fmt::format("{} of {} of micro-batch {}, {} times exchanged",
+                         value.kind == ValueKind::kKeys ? "shared keys" : "gradient of shared keys",
+                         where, value.index, value.reduced);
     case ValueKind::kScratch:
       return "scratch";
     case ValueKind::kCache:

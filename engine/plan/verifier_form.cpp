@@ -102,7 +102,7 @@ bool check_waits(const Facts& facts, const Program& program, Reporter& reporter)
 
 // Describes what is wrong with a value's fields; empty when nothing is.
 std::string flaw_of(const Facts& facts, ProgramName program, const Value& value) {
-  if (value.kind > ValueKind::kDecision || value.plane > Plane::kExpAvgSq ||
+  if (value.kind > ValueKind::kKeyGradient || value.plane > Plane::kExpAvgSq ||
       value.generation > Generation::kNew) {
     return "no such value";
   }
@@ -130,13 +130,16 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
     const int most = facts.plan.mesh.norm_reductions();
     return value.reduced > most ? fmt::format("norm partials are reduced {} times", most) : "";
   }
-  const bool by_micro_batch =
-      value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient ||
-      value.kind == ValueKind::kInterior || value.kind == ValueKind::kBranch ||
-      value.kind == ValueKind::kBranchGradient;
-  const bool of_parts = by_micro_batch && value.kind >= ValueKind::kInterior;
-  if (of_parts && value.reduced >= facts.parts(value.segment)) {
-    return fmt::format("the segment has {} parts", facts.parts(value.segment));
+  const bool of_keys = value.kind == ValueKind::kKeys || value.kind == ValueKind::kKeyGradient;
+  const bool of_parts = of_keys || value.kind == ValueKind::kInterior ||
+                        value.kind == ValueKind::kBranch ||
+                        value.kind == ValueKind::kBranchGradient;
+  const bool by_micro_batch = of_parts || value.kind == ValueKind::kActivation ||
+                              value.kind == ValueKind::kActivationGradient;
+  const model::Parts parts = facts.parts(value.segment);
+  const bool is_shared = of_keys ? parts.shares_keys : parts.sums_branch;
+  if (of_parts && ((of_keys && !is_shared) || value.reduced > (is_shared ? 1 : 0))) {
+    return fmt::format("the segment has {} parts", parts.count());
   }
   const int count = facts.micro_batches_of(program);
   if (by_micro_batch && (value.index < 0 || value.index >= count)) {
@@ -313,6 +316,14 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
     reporter.add("layout", ProgramName::kStep, -1,
                  fmt::format("{} tensor ranks, and the model is a slice for {}", mesh.tensor,
                              facts.spec.tensor.ranks));
+    return false;
+  }
+  if (mesh.context < 1 || mesh.data_ranks() % mesh.context != 0 ||
+      !(plan.shape.context == mesh.context_part()) ||
+      (mesh.context > 1 && plan.shape.length % 2 != 0)) {
+    reporter.add("layout", ProgramName::kStep, -1,
+                 fmt::format("{} context ranks, and sequences in {} parts", mesh.context,
+                             plan.shape.context.ranks));
     return false;
   }
   if (!check_stage_form(facts, reporter)) return false;

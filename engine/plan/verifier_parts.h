@@ -57,9 +57,11 @@ struct Facts {
   int segment_count() const { return static_cast<int>(spec.segments.size()); }
   // Bytes of an element; 0 when the recipe does not have the plane.
   int64_t width(Plane plane) const { return width_of(plane, plan.recipe); }
-  int parts(int index) const { return model::compute_parts(spec, index); }
+  model::Parts parts(int index) const { return model::parts_of(spec, plan.shape, index); }
+  // Bytes of the keys and values of all context ranks that are this rank's.
+  Range own_keys() const;
   int final_contributions(int index) const {
-    return plan.micro_batches * (model::backward_ops(spec, index) + sharers[index]);
+    return plan.micro_batches * (model::backward_ops(spec, plan.shape, index) + sharers[index]);
   }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // The elements of a segment that this rank (`own`) or all ranks update, as joined ranges.

@@ -322,13 +322,39 @@ void check_branch_sum(const Facts& facts, const Program& program, int64_t index,
   reporter.add("transfer", program.name, index, "does not sum all of one branch in place");
 }
 
+// Checks that own keys become those of all context ranks, or gradients of all keys own sums, in
+// place.
+void check_shared_keys(const Facts& facts, const Program& program, int64_t index,
+                       Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const auto accesses = program.accesses_of(op);
+  const bool gathers = op.kind == OpKind::kGather;
+  const Range all = {0, facts.extent({.kind = ValueKind::kKeys})};
+  const auto matches = [&](const Access& access) {
+    const bool read = access.mode == Mode::kRead;
+    const Value value = {.kind = gathers ? ValueKind::kKeys : ValueKind::kKeyGradient,
+                         .reduced = static_cast<uint8_t>(read ? 0 : 1),
+                         .segment = op.segment,
+                         .index = op.micro_batch};
+    const Range range = {access.first, access.first + access.bytes};
+    return access.value == value && range == (read == gathers ? facts.own_keys() : all);
+  };
+  if (accesses.size() == 2 && accesses[0].mode != accesses[1].mode && matches(accesses[0]) &&
+      matches(accesses[1]) && accesses[0].arena == accesses[1].arena &&
+      accesses[0].offset - accesses[0].first == accesses[1].offset - accesses[1].first) {
+    return;
+  }
+  reporter.add("transfer", program.name, index,
+               "does not exchange the keys of one micro-batch in place");
+}
+
 // Checks that norm partials of all segments are reduced in place.
 void check_reduced_norms(const Facts& facts, const Program& program, int64_t index,
                          Reporter& reporter) {
   const auto accesses = program.accesses_of(program.ops[index]);
   // Shards are summed first. Copies have the same partials.
   const GroupName group = program.ops[index].group;
-  if (group == GroupName::kReplicate ||
+  if (group == GroupName::kReplicate || group == GroupName::kContext ||
       (group == GroupName::kShard && facts.plan.mesh.gradient_shards() == 1)) {
     reporter.add("collective", program.name, index, "ranks that have the same norm partials");
   }
@@ -361,7 +387,8 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
   if (collective && op.lane != comm_lane_of(op.group)) {
     return reporter.add("collective", program.name, index, "on the lane of another group");
   }
-  if (op.kind == OpKind::kGather && op.group != GroupName::kShard) {
+  if (op.kind == OpKind::kGather && op.group != GroupName::kShard &&
+      op.group != GroupName::kContext) {
     return reporter.add("collective", program.name, index, "copies have nothing to gather");
   }
   if (op.kind == OpKind::kDecide) return check_decide(facts, program, index, reporter);
@@ -373,6 +400,9 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
   }
   if (op.segment < 0) {
     return reporter.add("index", program.name, index, "an update without a segment");
+  }
+  if (collective && op.group == GroupName::kContext) {
+    return check_shared_keys(facts, program, index, reporter);
   }
   if (op.kind == OpKind::kReduce && op.group == GroupName::kTensor) {
     return check_branch_sum(facts, program, index, reporter);

@@ -70,7 +70,8 @@ class Machine {
     } else if (value.kind == ValueKind::kNormPartial) {
       detail = value.reduced;
     } else if (value.kind == ValueKind::kInterior || value.kind == ValueKind::kBranch ||
-               value.kind == ValueKind::kBranchGradient) {
+               value.kind == ValueKind::kBranchGradient || value.kind == ValueKind::kKeys ||
+               value.kind == ValueKind::kKeyGradient) {
       detail = value.reduced;
       index = static_cast<uint64_t>(value.index);
     } else if (value.kind == ValueKind::kActivationGradient) {

@@ -51,7 +51,8 @@ class Generation::Writer {
 Generation::Generation(const config::Options& given, train::WorkProgress progress)
     : options_(with_named_checkpoint(given)), progress_(std::move(progress)) {
   config::Options& options = options_;
-  options.ranks = options.tensor_ranks = options.pipeline_ranks = options.accumulate = 1;
+  options.ranks = options.tensor_ranks = options.context_ranks = options.pipeline_ranks = 1;
+  options.accumulate = 1;
   Failures failures;
   model_ = collect_model(options, failures);
   if (model_) {

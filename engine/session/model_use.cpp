@@ -131,7 +131,7 @@ train::Inference::Loss evaluate_model(const config::Options& given,
                                       const std::string& cache_directory,
                                       const train::WorkProgress& progress) {
   config::Options options = with_named_checkpoint(given);
-  options.ranks = options.tensor_ranks = options.pipeline_ranks = 1;
+  options.ranks = options.tensor_ranks = options.context_ranks = options.pipeline_ranks = 1;
   Failures failures;
   const auto model = collect_model(options, failures);
   if (model) failures.collect([&] { require_positions(options, model->architecture()); });

@@ -59,6 +59,34 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   return executor;
 }
 
+namespace {
+
+// Of rows of `shape.whole_length()` elements, those of its part of each.
+void take_part(const model::BatchShape& shape, const std::vector<int32_t>& whole, int32_t* to) {
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t i = 0; i < shape.length; ++i) {
+      const int64_t at = row * shape.whole_length() + shape.context.position(i, shape.length);
+      *to++ = whole[static_cast<size_t>(at)];
+    }
+  }
+}
+
+// One micro-batch of a context rank, which has a part of every sequence.
+void fill_part(const data::Batches& batches, const plan::Plan& plan, int64_t step, int micro_batch,
+               int32_t* tokens, int32_t* targets, int32_t* starts) {
+  const model::BatchShape& shape = plan.shape;
+  const auto count = static_cast<size_t>(shape.tokens() * shape.context.ranks);
+  std::vector<int32_t> all_tokens(count), all_targets(count);
+  std::vector<int32_t> all_starts(starts == nullptr ? 0 : count);
+  batches.fill(step, micro_batch, plan.mesh.batch_rank(), all_tokens.data(), all_targets.data(),
+               starts == nullptr ? nullptr : all_starts.data());
+  take_part(shape, all_tokens, tokens);
+  take_part(shape, all_targets, targets);
+  if (starts != nullptr) take_part(shape, all_starts, starts);
+}
+
+}  // namespace
+
 void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t step,
                    exec::Instance& instance) {
   const int64_t targets = plan.shape.tokens();
@@ -67,9 +95,13 @@ void fill_instance(const data::Batches& batches, const plan::Plan& plan, int64_t
   instance.targets.resize(static_cast<size_t>(targets * plan.micro_batches));
   for (int m = 0; m < plan.micro_batches; ++m) {
     int32_t* of_micro_batch = instance.tokens.data() + tokens * m;
-    batches.fill(step, m, plan.mesh.data_rank(), of_micro_batch,
-                 instance.targets.data() + targets * m,
-                 plan.shape.documents ? of_micro_batch + targets : nullptr);
+    int32_t* of_targets = instance.targets.data() + targets * m;
+    int32_t* starts = plan.shape.documents ? of_micro_batch + targets : nullptr;
+    if (plan.mesh.context == 1) {
+      batches.fill(step, m, plan.mesh.batch_rank(), of_micro_batch, of_targets, starts);
+    } else {
+      fill_part(batches, plan, step, m, of_micro_batch, of_targets, starts);
+    }
   }
   instance.target_count = std::max<int64_t>(1, batches.target_count(step));
 }

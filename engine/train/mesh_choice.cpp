@@ -55,6 +55,7 @@ std::vector<Variant> variants_of(const PlanBasis& basis) {
     const int64_t stages_max = std::clamp<int64_t>(sections, 1, kPipelineRanksMax);
     for (const int64_t stages : divisors(ranks / tensor, stages_max)) {
       const int64_t data_ranks = ranks / (tensor * stages);
+      if (data_ranks % basis.options.context_ranks != 0) continue;
       for (const int64_t shards : shards_of(data_ranks, node, tensor * stages)) {
         Variant variant = {{}, basis.options, basis.facts};
         variant.compared.kind = ComparedKind::kMesh;

@@ -166,6 +166,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   // The sizes of tiers are those of one rank; these are of a machine.
   root.set("ranks", int64_t{run.input.mesh.world});
   root.set("tensor_ranks", int64_t{run.input.mesh.tensor});
+  root.set("context_ranks", int64_t{run.input.mesh.context});
   root.set("pipeline_ranks", int64_t{run.input.mesh.pipeline});
   root.set("pipeline_chunks", int64_t{run.input.spec->stage.route.laps});
   root.set("pipeline_windows", int64_t{run.input.windows.count});

@@ -197,9 +197,12 @@ void add_groups(const model::ModelSpec& spec, PlanLines& table) {
 // Where the sequences are that are computed at a time.
 std::string place_text(const RunPlan& run) {
   const plan::Mesh& mesh = run.input.mesh;
-  const bool groups = mesh.data_ranks() > 1;
-  std::string text = groups ? fmt::format(" on each of {} ", mesh.data_ranks()) : " on ";
-  if (mesh.tensor > 1) text += fmt::format("{}{} tensor ", groups ? "groups of " : "", mesh.tensor);
+  const bool groups = mesh.batch_ranks() > 1;
+  std::string text = groups ? fmt::format(" on each of {} ", mesh.batch_ranks()) : " on ";
+  if (groups && mesh.tensor * mesh.context > 1) text += "groups of ";
+  if (mesh.context > 1) text += fmt::format("{} context ", mesh.context);
+  if (mesh.tensor * mesh.context > mesh.tensor && mesh.tensor > 1) text += "x ";
+  if (mesh.tensor > 1) text += fmt::format("{} tensor ", mesh.tensor);
   return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
 }
 
@@ -229,8 +232,8 @@ std::string batch_text(const RunPlan& run, const PlanReport& report) {
   const model::BatchShape& shape = run.input.shape;
   const auto tokens = static_cast<int64_t>(report.tokens);
   return fmt::format("{} {}: {} of {}, {} at a time", format_count(report.tokens),
-                     plural(tokens, "token"), counted(tokens / shape.length, "sequence"),
-                     shape.length, shape.rows) +
+                     plural(tokens, "token"), counted(tokens / shape.whole_length(), "sequence"),
+                     shape.whole_length(), shape.rows) +
          (run.input.mesh.world == 1 ? "" : place_text(run));
 }
 

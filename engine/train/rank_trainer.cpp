@@ -22,7 +22,7 @@ using plan::Lane;
 data::BatchOptions batch_options(const config::Options& options) {
   return {.rows = options.micro_batch,
           .accumulate = options.accumulate,
-          .replicas = options.data_ranks(),
+          .replicas = options.batch_ranks(),
           .shuffle = options.shuffle,
           .seed = static_cast<uint64_t>(options.seed)};
 }

@@ -24,9 +24,10 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 12> kBreaking = {
-    "micro_batch", "accumulate", "ranks",   "tensor_ranks", "sequence_length", "shuffle",
-    "seed",        "samples",    "columns", "train_on",     "train_on_end",    "as_chats"};
+constexpr std::array<std::string_view, 13> kBreaking = {
+    "micro_batch",     "accumulate",   "ranks",   "tensor_ranks", "context_ranks",
+    "sequence_length", "shuffle",      "seed",    "samples",      "columns",
+    "train_on",        "train_on_end", "as_chats"};
 
 // Where things are, and what a new run in the same place is for. changed_model() compares models.
 // Of shard_ranks it is the number of copies of the state that counts.
@@ -159,8 +160,9 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
   const Json one(int64_t{1});
   for (const config::JsonMember& member : here.members()) {
     const Json* value = saved->find(member.name);
-    // Checkpoints from before there were tensor ranks have one.
-    if (value == nullptr && member.name == "tensor_ranks") value = &one;
+    // Checkpoints from before there were tensor or context ranks have one.
+    const bool counts = member.name == "tensor_ranks" || member.name == "context_ranks";
+    if (value == nullptr && counts) value = &one;
     if (value == nullptr) continue;
     if (member.name == "ranks") {
       compare_ranks(*saved, here, changes);

@@ -99,7 +99,8 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .zero_stage = static_cast<int>(options.zero_stage),
                 .replicate = static_cast<int>(options.copies()),
                 .tensor = static_cast<int>(options.tensor_ranks),
-                .pipeline = static_cast<int>(options.pipeline_ranks)};
+                .pipeline = static_cast<int>(options.pipeline_ranks),
+                .context = static_cast<int>(options.context_ranks)};
   input.windows = windows_of(options).front();
   input.inference = facts.inference;
   input.frozen_in_source = may_use_nvme(options);
@@ -128,7 +129,7 @@ plan::PlannerOptions planner_options(const config::Options& options, const RunFa
     config::Options smaller = options;
     if (!input.shape.is_cached()) {
       smaller.micro_batch = input.shape.rows;
-      smaller.sequence_length = input.shape.length;
+      smaller.sequence_length = input.shape.whole_length();
       smaller.accumulate = input.micro_batches;
     }
     return host_budget_for_arenas(input, smaller, facts);
@@ -163,8 +164,9 @@ double steps_per_checkpoint(const RunPlan& run) {
 
 model::BatchShape shape_of(const config::Options& options) {
   return {.rows = options.micro_batch,
-          .length = options.sequence_length,
-          .documents = options.samples == config::SampleLayout::kPacked};
+          .length = options.sequence_length / options.context_ranks,
+          .documents = options.samples == config::SampleLayout::kPacked,
+          .context = {.ranks = options.context_ranks}};
 }
 
 // The memory of the plans of a node. The number of ops grows with segments times micro-batches, and
@@ -313,7 +315,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
                               .threads = static_cast<int>(run.threads),
                               .ranks = ranks_on_node(options, facts),
                               .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
-                              .tensor_ranks = options.tensor_ranks,
+                              .inner_ranks = options.tensor_ranks * options.context_ranks,
                               .discrete = run.input.device.discrete});
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   std::vector<plan::PlannedRun> best;
@@ -336,6 +338,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
     plan::PlanInput input = run.input;
     input.spec = &run.spec_of(rank);
     input.mesh.rank = rank;
+    input.shape.context = input.mesh.context_part();
     plan::PlannedRun& stage = best[static_cast<size_t>(input.mesh.stage())];
     const bool first = rank % input.mesh.stage_ranks() == 0;
     run.ranks.push_back(first ? std::move(stage.plan) : plan::build_plan(input, stage.placement));

@@ -151,23 +151,24 @@ HWY_INLINE void scale_rows(float* rows, int64_t count, int64_t cols, const float
 void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile_index,
                   float* memory) {
   const ForwardTiles w = forward_tiles(op.head_size, memory);
-  const int64_t query = tile_index * kTile;
-  const int64_t queries = std::min(kTile, op.length - query);
+  const QueryTile own = query_tile(op, tile_index);
+  const auto [token, query, queries] = own;
   const int64_t kv = h / (op.heads / op.kv_heads) * op.head_size;
   const int64_t q_stride = stride_or(op.q_stride, op.heads * op.head_size);
   const int64_t k_stride = stride_or(op.k_stride, op.kv_heads * op.head_size);
   const int64_t v_stride = stride_or(op.v_stride, op.kv_heads * op.head_size);
   const int64_t o_stride = stride_or(op.o_stride, op.heads * op.head_size);
-  transpose(op.q + (b * op.length + query) * q_stride + h * op.head_size, q_stride, queries,
+  transpose(op.q + (b * op.length + token) * q_stride + h * op.head_size, q_stride, queries,
             op.head_size, w.qt);
   std::fill_n(w.largest, kTile, kMasked);
   std::fill_n(w.total, kTile, 0.0f);
   std::fill_n(w.o, kTile * w.padded, 0.0f);
-  const DocumentStarts starts(op, b, query);
-  for (int64_t key = first_key_tile(query, op.window, starts); key < query + queries;
-       key += kTile) {
-    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key), starts.at};
-    const int64_t row = b * op.length + key;
+  const DocumentStarts starts(op, b, own);
+  int64_t keys = 0;
+  for (int64_t key = first_key_tile(op, query, starts); key < query + queries; key += keys) {
+    keys = tile_keys(op, key);
+    const KeyTile tile = {query, queries, key, keys, starts.at};
+    const int64_t row = op.context.key_row(b, op.batch, key, op.length);
     scores(tile, op.k + row * k_stride + kv, k_stride, op.head_size, w.qt, w.s);
     softmax_tile(tile, {op.scale, op.cap, op.window}, w.s, w.largest, w.total, w.fade);
     scale_rows(w.o, queries, w.padded, w.fade);
@@ -187,12 +188,12 @@ void forward_tile(const AttentionForward& op, int64_t b, int64_t h, int64_t tile
   }
   for (int64_t r = 0; r < queries; ++r) {
     const float inverse = 1.0f / w.total[r];
-    float* o = op.o + (b * op.length + query + r) * o_stride + h * op.head_size;
+    float* o = op.o + (b * op.length + token + r) * o_stride + h * op.head_size;
     const float* sum = w.o + r * w.padded;
     for_vectors(op.head_size, [&](auto d, int64_t c, auto end) HWY_ATTR {
       store_as(d, hn::Mul(load_as(d, sum + c, end), hn::Set(d, inverse)), o + c, end);
     });
-    op.lse[(b * op.heads + h) * op.length + query + r] = w.largest[r] + std::log(w.total[r]);
+    op.lse[(b * op.heads + h) * op.length + token + r] = w.largest[r] + std::log(w.total[r]);
   }
 }
 
@@ -246,17 +247,17 @@ HWY_INLINE float dot(const float* x, const float* y, int64_t count) {
   return hn::GetLane(hn::SumOfLanes(f32, sum));
 }
 
-// Adds to dk, dv [length, padded] and computes dq, for one query tile of one head.
-void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t tile_index, Rows dk,
-                   Rows dv, float* memory) {
+// Adds to dk, dv and computes dq, for one query tile of one head.
+void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t tile_index,
+                   const KeySums& dk, const KeySums& dv, float* memory) {
   const BackwardTiles w = backward_tiles(op.head_size, memory);
   const int64_t size = op.head_size;
-  const int64_t query = tile_index * kTile;
-  const int64_t queries = std::min(kTile, op.length - query);
+  const QueryTile own = query_tile(op, tile_index);
+  const auto [token, query, queries] = own;
   const int64_t kv = h / (op.heads / op.kv_heads) * size;
   const int64_t k_stride = stride_or(op.k_stride, op.kv_heads * size);
   const int64_t v_stride = stride_or(op.v_stride, op.kv_heads * size);
-  const QueryRows rows = query_rows(op, b, h, query);
+  const QueryRows rows = query_rows(op, b, h, token);
   transpose(rows.q, rows.q_stride, queries, size, w.qt);
   transpose(rows.d_o, rows.d_o_stride, queries, size, w.d_ot);
   const Rows q = padded_rows(rows.q, rows.q_stride, queries, size, w.q);
@@ -267,11 +268,12 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
         r < queries ? dot(rows.d_o + r * rows.d_o_stride, rows.o + r * rows.o_stride, size) : 0.0f;
   }
   std::fill_n(w.dq, kTile * w.padded, 0.0f);
-  const DocumentStarts starts(op, b, query);
-  for (int64_t key = first_key_tile(query, op.window, starts); key < query + queries;
-       key += kTile) {
-    const KeyTile tile = {query, queries, key, std::min(kTile, op.length - key), starts.at};
-    const int64_t row = b * op.length + key;
+  const DocumentStarts starts(op, b, own);
+  int64_t keys = 0;
+  for (int64_t key = first_key_tile(op, query, starts); key < query + queries; key += keys) {
+    keys = tile_keys(op, key);
+    const KeyTile tile = {query, queries, key, keys, starts.at};
+    const int64_t row = op.context.key_row(b, op.batch, key, op.length);
     const float* k = op.k + row * k_stride + kv;
     scores(tile, k, k_stride, size, w.qt, w.s);
     scores(tile, op.v + row * v_stride + kv, v_stride, size, w.d_ot, w.dp);
@@ -285,7 +287,7 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
                            .a_col = 1,
                            .b = d_o.data,
                            .b_row = d_o.stride,
-                           .c = dv.out + key * dv.stride,
+                           .c = dv.at(op, key),
                            .c_row = dv.stride,
                            .accumulate = true,
                            .before = query - key};
@@ -293,7 +295,7 @@ void backward_tile(const AttentionBackward& op, int64_t b, int64_t h, int64_t ti
     product.a = w.dp;
     product.b = q.data;
     product.b_row = q.stride;
-    product.c = dk.out + key * dk.stride;
+    product.c = dk.at(op, key);
     product.c_row = dk.stride;
     tile_product(product);
     tile_product({.m = queries,
@@ -330,7 +332,13 @@ void check(const Op& op) {
   STRATA_CHECK(op.batch > 0 && op.length > 0 && op.length < (int64_t{1} << 30) && op.window >= 0 &&
                op.cap >= 0.0f);
   STRATA_CHECK(op.heads > 0 && op.kv_heads > 0 && op.head_size > 0 && op.heads % op.kv_heads == 0);
+  STRATA_CHECK(op.context.ranks == 1 || op.length % 2 == 0);
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
+}
+
+// Positions of a whole sequence, in pieces of ContextPart::piece() that lie without a gap.
+int64_t positions_of(const AttentionBackward& op) {
+  return op.length * op.context.ranks;
 }
 
 // Where a task sums dk and dv: in the output itself if its rows are whole vectors and there is one
@@ -339,7 +347,7 @@ struct Sums {
   bool direct;
   int64_t splits;
   int64_t padded;
-  int64_t part;  // elements of one [length, padded] array
+  int64_t part;  // elements of one array, [positions, padded]
   float* base;   // [splits][batch][kv_heads][2][part]
 };
 
@@ -347,30 +355,31 @@ Sums sums_of(const AttentionBackward& op, int threads) {
   const int64_t splits = splits_of(op);
   const int64_t padded = round_up(op.head_size, 16);
   std::byte* after_tiles = op.workspace.data + threads * backward_tile_bytes(op.head_size);
-  return {splits == 1 && padded == op.head_size, splits, padded, op.length * padded,
+  return {splits == 1 && padded == op.head_size, splits, padded, positions_of(op) * padded,
           reinterpret_cast<float*>(after_tiles)};
 }
 
-void zero(const Rows& rows, int64_t count, int64_t cols) {
-  for (int64_t r = 0; r < count; ++r) std::fill_n(rows.out + r * rows.stride, cols, 0.0f);
+void zero(const AttentionBackward& op, const KeySums& sums, int64_t cols) {
+  for (int64_t j = 0; j < positions_of(op); ++j) std::fill_n(sums.at(op, j), cols, 0.0f);
 }
 
 void add_parts(const AttentionBackward& op, const Sums& sums) {
   const int64_t size = op.head_size;
   const int64_t heads = op.batch * op.kv_heads;
-  parallel_for(heads * 2 * ceil_div(op.length, kTile), [&](int64_t index, int) {
+  parallel_for(heads * 2 * ceil_div(positions_of(op), kTile), [&](int64_t index, int) {
     const int64_t which = index % 2;
     const int64_t head = index / 2 % heads;
     const int64_t first = index / 2 / heads * kTile;
     const int64_t stride = stride_or(which == 0 ? op.dk_stride : op.dv_stride, op.kv_heads * size);
-    float* out = (which == 0 ? op.dk : op.dv) + head / op.kv_heads * op.length * stride +
-                 head % op.kv_heads * size;
-    for (int64_t r = first; r < std::min(op.length, first + kTile); ++r) {
-      const float* part = sums.base + (head * 2 + which) * sums.part + r * sums.padded;
-      std::copy_n(part, size, out + r * stride);
+    float* base = (which == 0 ? op.dk : op.dv) + head % op.kv_heads * size;
+    const KeySums out = {base, stride, head / op.kv_heads, op.batch};
+    const KeySums parts = {sums.base + (head * 2 + which) * sums.part, sums.padded};
+    for (int64_t j = first; j < std::min(positions_of(op), first + kTile); ++j) {
+      const float* part = parts.at(op, j);
+      std::copy_n(part, size, out.at(op, j));
       for (int64_t s = 1; s < sums.splits; ++s) {
         part += heads * 2 * sums.part;
-        add_to(part, out + r * stride, size);
+        add_to(part, out.at(op, j), size);
       }
     }
   });
@@ -380,7 +389,7 @@ void add_parts(const AttentionBackward& op, const Sums& sums) {
 
 void attention_forward(const AttentionForward& op) {
   check(op);
-  const int64_t tiles = ceil_div(op.length, kTile);
+  const int64_t tiles = query_tiles(op);
   const int64_t heads = op.batch * op.heads;
   parallel_for(heads * tiles, [&](int64_t index, int slot) {
     std::byte* memory = op.workspace.data + slot * forward_tile_bytes(op.head_size);
@@ -403,18 +412,18 @@ void attention_backward(const AttentionBackward& op) {
         reinterpret_cast<float*>(op.workspace.data + slot * backward_tile_bytes(op.head_size));
     const int64_t b = index % heads / op.kv_heads;
     const int64_t kv = index % heads % op.kv_heads;
-    Rows dk = {.out = sums.base + index * 2 * sums.part, .stride = sums.padded};
-    Rows dv = {.out = dk.out + sums.part, .stride = sums.padded};
+    KeySums dk = {sums.base + index * 2 * sums.part, sums.padded};
+    KeySums dv = {dk.first + sums.part, sums.padded};
     if (sums.direct) {
-      dk = {.out = op.dk + b * op.length * dk_stride + kv * op.head_size, .stride = dk_stride};
-      dv = {.out = op.dv + b * op.length * dv_stride + kv * op.head_size, .stride = dv_stride};
+      dk = {op.dk + kv * op.head_size, dk_stride, b, op.batch};
+      dv = {op.dv + kv * op.head_size, dv_stride, b, op.batch};
     }
-    zero(dk, op.length, sums.padded);
-    zero(dv, op.length, sums.padded);
+    zero(op, dk, sums.padded);
+    zero(op, dv, sums.padded);
     const int64_t per_split = group / sums.splits;
     const int64_t first = kv * group + index / heads * per_split;
     for (int64_t h = first; h < first + per_split; ++h) {
-      for (int64_t tile = 0; tile < ceil_div(op.length, kTile); ++tile) {
+      for (int64_t tile = 0; tile < query_tiles(op); ++tile) {
         HWY_DYNAMIC_DISPATCH(backward_tile)(op, b, h, tile, dk, dv, memory);
       }
     }

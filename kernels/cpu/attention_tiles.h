@@ -12,35 +12,79 @@ namespace strata::kernels::cpu {
 
 constexpr int64_t kTile = 64;  // queries and keys of a tile
 
+// Queries of a tile follow each other in the sequence, so a tile is within a piece of the rank's
+// tokens; so are its keys.
+struct QueryTile {
+  int64_t token;    // first, of this rank's tokens of the sequence
+  int64_t query;    // its position
+  int64_t queries;  // at most kTile
+};
+
+template <typename Op>
+int64_t tiles_of_piece(const Op& op) {
+  return ceil_div(op.context.piece(op.length), kTile);
+}
+template <typename Op>
+int64_t query_tiles(const Op& op) {
+  return op.length / op.context.piece(op.length) * tiles_of_piece(op);
+}
+template <typename Op>
+QueryTile query_tile(const Op& op, int64_t index) {
+  const int64_t piece = op.context.piece(op.length);
+  const int64_t first = index % tiles_of_piece(op) * kTile;
+  const int64_t token = index / tiles_of_piece(op) * piece + first;
+  return {token, op.context.position(token, op.length), std::min(kTile, piece - first)};
+}
+// Keys of the tile from `key` on.
+template <typename Op>
+int64_t tile_keys(const Op& op, int64_t key) {
+  const int64_t piece = op.context.piece(op.length);
+  return std::min(kTile, piece - key % piece);
+}
+
 struct KeyTile {
-  int64_t query;    // first query, within the sequence
+  int64_t query;    // position of the first query
   int64_t queries;  // at most kTile
   int64_t key;
   int64_t keys;
   const int32_t* starts;  // of the documents of kTile queries
 };
 
-// Where the documents of the queries from `query` on start, kTile of them, which ascend.
+// Where the documents of a tile's queries start, kTile of them, which ascend.
 struct DocumentStarts {
   template <typename Op>
-  DocumentStarts(const Op& op, int64_t b, int64_t query) {
+  DocumentStarts(const Op& op, int64_t b, const QueryTile& tile) {
     for (int64_t i = 0; i < kTile && op.starts != nullptr; ++i) {
-      at[i] = op.starts[b * op.length + std::min(query + i, op.length - 1)];
+      at[i] = op.starts[b * op.length + tile.token + std::min(i, tile.queries - 1)];
     }
   }
   alignas(64) int32_t at[kTile] = {};
 };
 
-// Rows of vectors: read through `data`, or summed into through `out`.
+// Rows of vectors.
 struct Rows {
   const float* data = nullptr;
-  float* out = nullptr;
   int64_t stride = 0;
 };
 
-inline int64_t first_key_tile(int64_t query, int64_t window, const DocumentStarts& starts) {
-  const int64_t seen = window == 0 ? 0 : query - window + 1;
-  return std::max<int64_t>(starts.at[0], seen) / kTile * kTile;
+// Sums of keys' gradients, of a sequence among `batch`.
+struct KeySums {
+  float* first = nullptr;
+  int64_t stride = 0;
+  int64_t sequence = 0;
+  int64_t batch = 1;
+
+  template <typename Op>
+  float* at(const Op& op, int64_t key) const {
+    return first + op.context.key_row(sequence, batch, key, op.length) * stride;
+  }
+};
+
+template <typename Op>
+int64_t first_key_tile(const Op& op, int64_t query, const DocumentStarts& starts) {
+  const int64_t seen = op.window == 0 ? 0 : query - op.window + 1;
+  const int64_t first = std::max<int64_t>(starts.at[0], seen);
+  return first - first % op.context.piece(op.length) % kTile;
 }
 
 // The rows themselves when they are whole vectors of 16, otherwise a copy padded with zeros.
@@ -126,9 +170,9 @@ struct QueryRows {
   int64_t q_stride, o_stride, d_o_stride, dq_stride;
 };
 
-inline QueryRows query_rows(const AttentionBackward& op, int64_t b, int64_t h, int64_t query) {
+inline QueryRows query_rows(const AttentionBackward& op, int64_t b, int64_t h, int64_t token) {
   const int64_t dense = op.heads * op.head_size;
-  const int64_t row = b * op.length + query;
+  const int64_t row = b * op.length + token;
   const int64_t col = h * op.head_size;
   QueryRows rows = {};
   rows.q_stride = stride_or(op.q_stride, dense);
@@ -139,7 +183,7 @@ inline QueryRows query_rows(const AttentionBackward& op, int64_t b, int64_t h, i
   rows.o = op.o + row * rows.o_stride + col;
   rows.d_o = op.d_o + row * rows.d_o_stride + col;
   rows.dq = op.dq + row * rows.dq_stride + col;
-  rows.lse = op.lse + (b * op.heads + h) * op.length + query;
+  rows.lse = op.lse + (b * op.heads + h) * op.length + token;
   return rows;
 }
 

@@ -18,8 +18,7 @@ void position_forward(const PositionForward& op) {
   STRATA_CHECK(has_positions(op.rows, op.length, op.positions) && is_float_or_bf16(op.dtype));
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t position =
-          op.positions ? op.positions[row] : position_of(row, op.length, op.starts);
+      const int64_t position = op.positions ? op.positions[row] : position_of(op, row);
       const int64_t from = position * op.cols;
       const int64_t to = row * op.cols;
       if (op.dtype == DType::kF32) {
@@ -34,11 +33,12 @@ void position_forward(const PositionForward& op) {
 }
 
 void position_backward(const PositionBackward& op) {
-  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && op.length <= op.positions);
+  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 &&
+               op.length * op.context.ranks <= op.positions);
   if (!op.accumulate) fill({.count = op.positions * op.cols, .value = 0.0f, .y = op.dp});
   parallel_blocks(op.cols, kBlockCols, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < op.rows; ++row) {
-      float* dp = op.dp + position_of(row, op.length, op.starts) * op.cols + begin;
+      float* dp = op.dp + position_of(op, row) * op.cols + begin;
       const int64_t at = row * op.cols + begin;
       if (op.dtype == DType::kF32) {
         add_to(static_cast<const float*>(op.dy) + at, dp, end - begin);

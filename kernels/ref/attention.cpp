@@ -25,12 +25,36 @@ struct Rows {
   Pointer operator[](int64_t token) const { return first + token * stride; }
 };
 
+// The same of keys or values: one row for each position.
+template <typename Op, typename Pointer>
+struct KeyRows {
+  const Op& op;
+  int64_t b;
+  Pointer first;
+  int64_t stride;
+  Pointer operator[](int64_t position) const {
+    return first + op.context.key_row(b, op.batch, position, op.length) * stride;
+  }
+};
+
 // `heads` is the number of the tensor's heads, and `head` is one of them.
 template <typename Op, typename Pointer>
 Rows<Pointer> rows_of(const Op& op, Pointer tensor, int64_t stride, int64_t heads, int64_t b,
                       int64_t head) {
   const int64_t width = stride_or(stride, heads * op.head_size);
   return {tensor + (b * op.length * width + head * op.head_size), width};
+}
+
+template <typename Op, typename Pointer>
+KeyRows<Op, Pointer> key_rows_of(const Op& op, Pointer tensor, int64_t stride, int64_t b,
+                                 int64_t head) {
+  const int64_t width = stride_or(stride, op.kv_heads * op.head_size);
+  return {op, b, tensor + head * op.head_size, width};
+}
+
+template <typename Op>
+int64_t position_at(const Op& op, int64_t token) {
+  return op.context.position(token, op.length);
 }
 
 // Sums of one row, rounded once to the output's type.
@@ -55,6 +79,7 @@ template <typename Op>
 void check(const Op& op, int64_t sums) {
   STRATA_CHECK(op.batch > 0 && op.length > 0 && op.heads > 0 && op.kv_heads > 0 &&
                op.head_size > 0 && op.window >= 0 && op.cap >= 0.0f && op.heads % op.kv_heads == 0);
+  STRATA_CHECK(op.context.ranks == 1 || op.length % 2 == 0);
   STRATA_CHECK(op.workspace.bytes >= sums * op.head_size * 4);
 }
 
@@ -75,11 +100,11 @@ int64_t document_start(const Op& op, int64_t b, int64_t i) {
   return op.starts == nullptr ? 0 : op.starts[b * op.length + i];
 }
 
-// Query i of sequence b sees the keys from here to i.
+// Token i of sequence b sees the keys from here to its position.
 template <typename Op>
 int64_t first_key(const Op& op, int64_t b, int64_t i) {
   const int64_t start = document_start(op, b, i);
-  return op.window == 0 ? start : std::max(start, i - op.window + 1);
+  return op.window == 0 ? start : std::max(start, position_at(op, i) - op.window + 1);
 }
 
 // What backward reads and writes for one query head.
@@ -89,8 +114,8 @@ struct Head {
         q(rows_of(op, op.q, op.q_stride, op.heads, b, h)),
         o(rows_of(op, op.o, op.o_stride, op.heads, b, h)),
         d_o(rows_of(op, op.d_o, op.d_o_stride, op.heads, b, h)),
-        k(rows_of(op, op.k, op.k_stride, op.kv_heads, b, h / (op.heads / op.kv_heads))),
-        v(rows_of(op, op.v, op.v_stride, op.kv_heads, b, h / (op.heads / op.kv_heads))),
+        k(key_rows_of(op, op.k, op.k_stride, b, h / (op.heads / op.kv_heads))),
+        v(key_rows_of(op, op.v, op.v_stride, b, h / (op.heads / op.kv_heads))),
         lse(op.lse + (b * op.heads + h) * op.length) {}
 
   struct Pair {
@@ -104,7 +129,8 @@ struct Head {
   }
 
   const AttentionBackward& op;
-  const Rows<ConstInterior> q, o, d_o, k, v;
+  const Rows<ConstInterior> q, o, d_o;
+  const KeyRows<AttentionBackward, ConstInterior> k, v;
   const float* const lse;
 };
 
@@ -114,23 +140,25 @@ void query_gradients(const AttentionBackward& op, int64_t b, int64_t h) {
   Sums sums(op.workspace, 0, op.head_size);
   for (int64_t i = 0; i < op.length; ++i) {
     sums.clear();
-    for (int64_t j = first_key(op, b, i); j <= i; ++j) sums.add(head.pair(i, j).ds, head.k[j]);
+    for (int64_t j = first_key(op, b, i); j <= position_at(op, i); ++j) {
+      sums.add(head.pair(i, j).ds, head.k[j]);
+    }
     sums.put(dq[i]);
   }
 }
 
 void key_gradients(const AttentionBackward& op, int64_t b, int64_t kv) {
   const int64_t group = op.heads / op.kv_heads;
-  const Rows dk = rows_of(op, op.dk, op.dk_stride, op.kv_heads, b, kv);
-  const Rows dv = rows_of(op, op.dv, op.dv_stride, op.kv_heads, b, kv);
+  const KeyRows dk = key_rows_of(op, op.dk, op.dk_stride, b, kv);
+  const KeyRows dv = key_rows_of(op, op.dv, op.dv_stride, b, kv);
   Sums of_k(op.workspace, 0, op.head_size), of_v(op.workspace, 1, op.head_size);
-  for (int64_t j = 0; j < op.length; ++j) {
+  for (int64_t j = 0; j < op.length * op.context.ranks; ++j) {
     of_k.clear();
     of_v.clear();
-    const int64_t end = op.window == 0 ? op.length : std::min(op.length, j + op.window);
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const Head head(op, b, h);
-      for (int64_t i = j; i < end && document_start(op, b, i) <= j; ++i) {
+      for (int64_t i = 0; i < op.length; ++i) {
+        if (position_at(op, i) < j || first_key(op, b, i) > j) continue;
         const Head::Pair at = head.pair(i, j);
         of_k.add(at.ds, head.q[i]);
         of_v.add(at.p, head.d_o[i]);
@@ -150,19 +178,20 @@ void attention_forward(const AttentionForward& op) {
     for (int64_t h = 0; h < op.heads; ++h) {
       const int64_t kv = h / (op.heads / op.kv_heads);
       const Rows q = rows_of(op, op.q, op.q_stride, op.heads, b, h);
-      const Rows k = rows_of(op, op.k, op.k_stride, op.kv_heads, b, kv);
-      const Rows v = rows_of(op, op.v, op.v_stride, op.kv_heads, b, kv);
+      const KeyRows k = key_rows_of(op, op.k, op.k_stride, b, kv);
+      const KeyRows v = key_rows_of(op, op.v, op.v_stride, b, kv);
       const Rows o = rows_of(op, op.o, op.o_stride, op.heads, b, h);
       for (int64_t i = 0; i < op.length; ++i) {
         const int64_t first = first_key(op, b, i);
+        const int64_t last = position_at(op, i);
         double largest = -std::numeric_limits<double>::infinity();
-        for (int64_t j = first; j <= i; ++j) largest = std::max(largest, score(op, q[i], k[j]));
+        for (int64_t j = first; j <= last; ++j) largest = std::max(largest, score(op, q[i], k[j]));
         double sum = 0.0;
-        for (int64_t j = first; j <= i; ++j) sum += std::exp(score(op, q[i], k[j]) - largest);
+        for (int64_t j = first; j <= last; ++j) sum += std::exp(score(op, q[i], k[j]) - largest);
         const double lse = largest + std::log(sum);
         op.lse[(b * op.heads + h) * op.length + i] = static_cast<float>(lse);
         sums.clear();
-        for (int64_t j = first; j <= i; ++j) {
+        for (int64_t j = first; j <= last; ++j) {
           sums.add(std::exp(score(op, q[i], k[j]) - lse), v[j]);
         }
         sums.put(o[i]);

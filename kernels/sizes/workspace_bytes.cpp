@@ -44,7 +44,8 @@ int64_t workspace_bytes(const AttentionBackward& op, int threads) {
   const int64_t splits = cpu::splits_of(op);
   const int64_t padded = round_up(op.head_size, 16);
   const bool direct = splits == 1 && padded == op.head_size;
-  const int64_t sums = direct ? 0 : splits * op.batch * op.kv_heads * 2 * op.length * padded * 4;
+  const int64_t keys = op.batch * op.length * op.context.ranks;
+  const int64_t sums = direct ? 0 : splits * op.kv_heads * 2 * keys * padded * 4;
   return threads * cpu::backward_tile_bytes(op.head_size) + sums;
 }
 

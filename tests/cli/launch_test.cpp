@@ -12,7 +12,8 @@ TEST_F(Launch, ProcessesHaveTheStateOfThreads) {
   const Arguments ways[] = {{"--ranks", "2"},
                             {"--ranks", "3", "--nvme", ".", "--offload", "nvme"},
                             {"--ranks", "4", "--shard-ranks", "2", "--zero-stage", "2"},
-                            {"--ranks", "4", "--tensor-ranks", "2"}};
+                            {"--ranks", "4", "--tensor-ranks", "2"},
+                            {"--ranks", "2", "--context-ranks", "2"}};
   for (const Arguments& way : ways) {
     SCOPED_TRACE(testing::PrintToString(way));
     Arguments steps = {"--steps", "4", "--force"};

@@ -39,6 +39,17 @@ TEST(MeshOption, SetsTheRanksOfEachAxis) {
   EXPECT_EQ(mesh_text(Options()), "shard=1");
 }
 
+// Context ranks share the state as data ranks do.
+TEST(MeshOption, ContextRanksHaveShardsToo) {
+  const Options options =
+      parse({"--mesh", "shard=2,context=2,tensor=2", "--sequence-length", "64"});
+  EXPECT_EQ(options.ranks, 8);
+  EXPECT_EQ(options.context_ranks, 2);
+  EXPECT_EQ(options.shards(), 4);
+  EXPECT_EQ(options.batch_ranks(), 2);
+  EXPECT_EQ(mesh_text(options), "shard=2,tensor=2,context=2");
+}
+
 TEST(MeshOption, RanksThatAreNotNamedShareTheState) {
   const Options options = parse({"--ranks", "8", "--mesh", "tensor=2"});
   EXPECT_EQ(options.shards(), 4);

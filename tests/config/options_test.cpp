@@ -177,6 +177,14 @@ TEST(Options, ConflictsAreNamed) {
              "--tensor-ranks 2 does not divide --ranks 1 (give --ranks a multiple of 2, or");
   EXPECT_HAS(train_error({"--ranks", "4", "--tensor-ranks", "2", "--shard-ranks", "4"}),
              "does not divide --ranks 4 / --tensor-ranks 2 = 2");
+  EXPECT_HAS(train_error({"--ranks", "4", "--tensor-ranks", "2", "--context-ranks", "3"}),
+             "--context-ranks 3 does not divide --ranks / --tensor-ranks = 2 (give --ranks a "
+             "multiple of 6, or");
+  EXPECT_HAS(train_error({"--ranks", "2", "--context-ranks", "2", "--sequence-length", "66"}),
+             "--sequence-length 66 is not 4 equal pieces, two for each of --context-ranks 2 (give "
+             "a multiple of 4)");
+  EXPECT_HAS(train_error({"--ranks", "2", "--context-ranks", "2", "--sample-prompts", "a"}),
+             "no rank has the whole text with --context-ranks 2");
   EXPECT_HAS(train_error({"--lr-scaling", "sqrt"}), "give --lr-batch N");
   EXPECT_HAS(train_error({"--host-memory", "0.5"}), "has no unit: 0.5GiB or 0.5MiB?");
   EXPECT_HAS(train_error({"--steps", "99999999999999999999"}), "is more than 9223372036854775807");

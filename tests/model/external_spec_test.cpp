@@ -25,7 +25,7 @@ TEST(ExternalSpec, CountsBackwardUses) {
   const ModelSpec spec = external_spec(kSegments, {{{0, 1}, true}, {{1}}, {{1}, true}});
   EXPECT_EQ(spec.segments[0].backward_uses, 1);
   EXPECT_EQ(spec.segments[1].backward_uses, 2);
-  EXPECT_EQ(backward_ops(spec, 1), 2);
+  EXPECT_EQ(backward_ops(spec, {}, 1), 2);
 }
 
 TEST(ExternalSpec, RefusesWrongOrders) {

@@ -105,6 +105,39 @@ TEST(Planner, PlansOfMeshesWithTensorRanksAreAcceptedAndAgree) {
   }
 }
 
+// Copies may divide the ranks that share sequences.
+TEST(Planner, PlansOfMeshesWithContextRanksAreAcceptedAndAgree) {
+  for (uint64_t seed = 1; seed <= test::seeds(60); ++seed) {
+    test::Draw draw(13000 + seed);
+    const int context = draw.coin() ? 2 : 4;
+    const int tensor = draw.coin() ? 1 : 2;
+    const int copies = static_cast<int>(draw.between(1, 2));
+    const int shards = context * static_cast<int>(draw.between(1, 2)) / copies;
+    const model::ModelSpec spec =
+        tensor > 1
+            ? test::random_slice(draw, {0, tensor}, shards)
+            : test::random_spec_of(draw, test::sliceable_architecture(draw, 1), shards, true);
+    PlanInput input = test::random_input(draw, spec, tensor * shards * copies);
+    input.mesh.tensor = tensor;
+    input.mesh.replicate = copies;
+    input.mesh.context = context;
+    input.shape.length *= 2;
+    input.shape.context = input.mesh.context_part();
+    const Placement placement = test::random_placement(draw, input);
+    std::vector<Plan> plans;
+    for (int rank = 0; rank < input.mesh.world; ++rank) {
+      input.mesh.rank = rank;
+      input.shape.context = input.mesh.context_part();
+      plans.push_back(build_plan(input, placement));
+      const VerifyReport report = verify(plans.back(), spec);
+      ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+      EXPECT_EQ(hashes_of(plans.back()).collectives, hashes_of(plans.front()).collectives);
+    }
+    const VerifyReport report = verify_ranks(plans, spec);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << first_violation(report);
+  }
+}
+
 // A mesh of stages, each of which shards, copies and tensor ranks may divide again.
 TEST(Planner, PlansOfPipelinesAreAcceptedAndAgree) {
   for (uint64_t seed = 1; seed <= test::seeds(80); ++seed) {

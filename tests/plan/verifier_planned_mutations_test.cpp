@@ -12,9 +12,10 @@ namespace {
 
 TEST(VerifierRejectsMutations, OfPlannedRuns) {
   std::array<int, mutations::kMutationKindCount> applied = {};
-  for (uint64_t seed = 1; seed <= 80; ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     test::Draw draw(7000 + seed);
-    const int shards = draw.coin() ? 1 : 2;
+    const int context = seed > 80 ? 2 : 1;
+    const int shards = context * (draw.coin() ? 1 : 2);
     const int tensor = seed % 4 == 1 ? 2 : 1;
     const int stages = seed % 4 == 2 ? 3 : 1;
     const int laps = seed % 8 == 2 ? 2 : 1;
@@ -29,8 +30,12 @@ TEST(VerifierRejectsMutations, OfPlannedRuns) {
     input.mesh.tensor = tensor;
     input.mesh.pipeline = stages;
     input.mesh.rank = stage * shards * tensor + static_cast<int>(draw.below(shards * tensor));
+    input.mesh.context = context;
+    input.shape.length *= context;
+    input.shape.context = input.mesh.context_part();
     const Plan clean = build_plan(input, test::random_placement(draw, input));
-    ASSERT_TRUE(verify(clean, spec).ok()) << "seed " << seed;
+    const VerifyReport report = verify(clean, spec);
+    ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.violations.front().text;
     for (int kind = 0; kind < mutations::kMutationKindCount; ++kind) {
       Plan plan = clean;
       if (!mutations::mutate(plan, static_cast<mutations::MutationKind>(kind), seed)) continue;

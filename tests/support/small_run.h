@@ -59,8 +59,8 @@ struct RunResult {
   }
 };
 
-// Rows of a step are divided among ranks, so that runs with other numbers of ranks see the same
-// batch.
+// Rows of a step, and parts of them, are divided among ranks, so that runs with other numbers of
+// ranks see the same batch.
 inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_world,
                         exec::Instance& instance) {
   const int64_t vocabulary = input.spec->architecture.vocabulary;
@@ -71,9 +71,10 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
   for (int m = 0; m < input.micro_batches; ++m) {
     std::vector<int32_t> starts;
     for (int64_t row = 0; row < rows_of_world; ++row) {
-      const int64_t rank = row / input.shape.rows;  // of data
+      const bool is_own = row / input.shape.rows == input.mesh.batch_rank();
+      std::vector<int32_t> row_tokens, row_targets, row_starts;
       int32_t start = 0;
-      for (int64_t t = 0; t < input.shape.length; ++t) {
+      for (int64_t t = 0; t < input.shape.whole_length(); ++t) {
         const uint64_t at = static_cast<uint64_t>(((step * 64 + m) * 64 + row) * 1024 + t);
         const auto token = static_cast<int32_t>(random.u64(at) % static_cast<uint64_t>(vocabulary));
         const auto target =
@@ -81,10 +82,15 @@ inline void fill_tokens(const plan::PlanInput& input, int64_t step, int rows_of_
         const bool counts = random.u64(at, 2) % 8 != 0;
         if (random.u64(at, 3) % 4 == 0) start = static_cast<int32_t>(t);
         instance.target_count += counts;
-        if (rank != input.mesh.data_rank()) continue;
-        instance.tokens.push_back(token);
-        instance.targets.push_back(counts ? target : -1);
-        starts.push_back(start);
+        row_tokens.push_back(token);
+        row_targets.push_back(counts ? target : -1);
+        row_starts.push_back(start);
+      }
+      for (int64_t i = 0; is_own && i < input.shape.length; ++i) {
+        const auto t = static_cast<size_t>(input.shape.context.position(i, input.shape.length));
+        instance.tokens.push_back(row_tokens[t]);
+        instance.targets.push_back(row_targets[t]);
+        starts.push_back(row_starts[t]);
       }
     }
     if (!input.shape.documents) continue;
@@ -237,7 +243,9 @@ class RankRun {
     result.eval_loss = loss_of(instance);
   }
 
-  int rows_of_all() const { return static_cast<int>(input_.shape.rows) * input_.mesh.data_ranks(); }
+  int rows_of_all() const {
+    return static_cast<int>(input_.shape.rows) * input_.mesh.batch_ranks();
+  }
 
   // Over all data: the ranks of a tensor group have the same.
   double loss_of(const exec::Instance& instance) const {
@@ -333,6 +341,7 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   std::vector<std::thread> ranks;
   for (int r = 0; r < mesh.world; ++r) {
     inputs[r].mesh.rank = r;
+    inputs[r].shape.context = inputs[r].mesh.context_part();
     const int slice = MeshState::slice_of(inputs[r].mesh);
     inputs[r].spec = &state.slices[slice];
     ranks.emplace_back([&, r, slice] {

@@ -20,13 +20,15 @@ namespace fs = std::filesystem;
 struct MeshOfTest {
   int world = 1;
   int tensor = 1;
+  int context = 1;
 };
 
 // Reads what every rank of a mesh needs, and compares it with what was written.
 void expect_read_by(const MeshOfTest& readers, const std::string& path,
                     const model::ModelSpec& whole, Recipe recipe, uint64_t seed) {
   for (int rank = 0; rank < readers.world; ++rank) {
-    const plan::Mesh mesh = {.world = readers.world, .rank = rank, .tensor = readers.tensor};
+    const plan::Mesh mesh = {
+        .world = readers.world, .rank = rank, .tensor = readers.tensor, .context = readers.context};
     const model::ModelSpec slice = slice_for(whole, mesh);
     const shard::Layout layout = shard::make_layout(slice, mesh.shards());
     test::SliceSource source(slice, whole, seed);
@@ -56,17 +58,20 @@ TEST_F(WrittenCheckpoints, OfAnyMeshAreReadByAnyOther) {
     const model::ModelSpec whole =
         test::random_spec_of(draw, test::sliceable_architecture(draw, 4), 1, true);
     std::optional<uint64_t> hash;
-    for (const MeshOfTest& writers : {MeshOfTest{1, 1}, {2, 1}, {3, 1}, {2, 2}, {6, 2}, {4, 4}}) {
+    for (const MeshOfTest& writers :
+         {MeshOfTest{1, 1}, {2, 1}, {3, 1}, {2, 2}, {6, 2}, {4, 4}, {4, 1, 2}}) {
       const std::string path = write(1, {.spec = &whole,
                                          .world = writers.world,
                                          .recipe = recipe,
                                          .seed = kSeed,
-                                         .tensor = writers.tensor});
+                                         .tensor = writers.tensor,
+                                         .context = writers.context});
       verify_checkpoint(path);
       const uint64_t of_path = read_manifest(path).state_hash;
       EXPECT_EQ(of_path, hash.value_or(of_path));
       hash = of_path;
-      for (const MeshOfTest& readers : {MeshOfTest{1, 1}, {4, 1}, {2, 2}, {4, 2}, {8, 4}}) {
+      for (const MeshOfTest& readers :
+           {MeshOfTest{1, 1}, {4, 1}, {2, 2}, {4, 2}, {8, 4}, {8, 2, 4}}) {
         SCOPED_TRACE(fmt::format("{} ranks with {} slices wrote, {} with {} read", writers.world,
                                  writers.tensor, readers.world, readers.tensor));
         expect_read_by(readers, path, whole, recipe, kSeed);

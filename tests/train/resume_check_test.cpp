@@ -54,5 +54,16 @@ TEST(ResumeCheck, OtherTensorRanksDoNotContinueTheRun) {
   EXPECT_TRUE(changed_options(about(sliced), sliced).breaking.empty());
 }
 
+TEST(ResumeCheck, OtherContextRanksDoNotContinueTheRun) {
+  config::Options parts = ranks_of(2, 0);
+  parts.context_ranks = 2;
+  const config::Json before = config::Json::parse(R"({"options": {"ranks": 2}})", "test");
+  for (const config::Json& saved : {about(ranks_of(2, 0)), before}) {
+    EXPECT_EQ(changed_options(saved, parts).breaking,
+              std::vector<std::string>{"--context-ranks 2 (checkpoint: 1)"});
+  }
+  EXPECT_TRUE(changed_options(about(parts), parts).breaking.empty());
+}
+
 }  // namespace
 }  // namespace strata::train

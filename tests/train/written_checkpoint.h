@@ -90,7 +90,10 @@ class WrittenCheckpoints : public testing::Test {
     Recipe recipe = Recipe::kFp32;
     uint64_t seed = 1;
     int tensor = 1;
-    plan::Mesh mesh_of(int rank) const { return {.world = world, .rank = rank, .tensor = tensor}; }
+    int context = 1;
+    plan::Mesh mesh_of(int rank) const {
+      return {.world = world, .rank = rank, .tensor = tensor, .context = context};
+    }
   };
 
   // What one rank writes into the partial checkpoint.
