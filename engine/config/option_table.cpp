@@ -267,7 +267,7 @@ constexpr OptionRow kTable[] = {
      "--ranks "
      "allows, with as many samples a step, and takes the fastest."},
     {"shard-ranks", kInt, &O::shard_ranks, kStep, kRanks, "N", "", kFromOne, "all",
-     "Ranks that share one copy of the state; N divides --ranks / --tensor- / --pipeline-ranks."},
+     "Ranks that share one copy of the state; N divides the ranks that have data."},
     {"tensor-ranks", kInt, &O::tensor_ranks, kStep, kRanks, "N", "", kFromOne, "",
      "Ranks that slice every block among them and train on the same data; N divides --ranks."},
     {"context-ranks", kInt, &O::context_ranks, kStep, kRanks, "N", "", up_to(4096), "",

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/model/external.h"
+#include "engine/model/footprint.h"
 
 namespace strata::model {
 namespace {
