@@ -266,8 +266,8 @@ double process_cpu_s() {
 }
 
 double probe_checksum(double seconds, int64_t memory_bytes) {
-  constexpr uint64_t kBlockBytes = 64 * kKiB;
-  const memory::Arena data(std::min(32 * kMiB, memory_bytes));
+  constexpr int64_t kBlockBytes = 64 * kKiB;
+  const memory::Arena data(std::min(32 * kMiB, memory_bytes / kBlockBytes * kBlockBytes));
   std::memset(data.data(), 0x5c, static_cast<size_t>(data.bytes()));
   uint64_t sum = 0;
   int64_t bytes = 0;
