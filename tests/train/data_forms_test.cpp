@@ -193,7 +193,8 @@ TEST_F(DataForms, AChatThatGivesTwoTextsCountsThem) {
   const Dataset data =
       Dataset::open({path}, &tokenizer,
                     {.length = 8, .vocabulary = 300, .samples = config::SampleLayout::kPacked});
-  EXPECT_TRUE(contains(data.description(), "JSON lines of messages, 1")) << data.description();
+  EXPECT_TRUE(contains(unwrapped(data.description()), "JSON lines of messages, 1 record"))
+      << data.description();
   EXPECT_TRUE(contains(data.description(), "2 texts share 1 sample")) << data.description();
 }
 
