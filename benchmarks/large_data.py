@@ -3,9 +3,10 @@
 """Training on a JSONL file of many GB: memory, and time to the first step, without and with tokens on disk.
 
   large_data.py --strata build/bindings/cli/strata --dir /a/directory/on/the/drive [--gb 20] [--samples packed]
+    [--chat-template FILE.jinja]
 
-Writes a synthetic file of that size (prompts and completions of words of a vocabulary by Zipf's law), makes a small
-model, and trains two steps of it three times: with an empty cache, with the tokens there, and with the tokens there
+Writes a synthetic file of that size (prompts and completions of words of a vocabulary by Zipf's law, or with a template
+chats of a system message and one to three questions with answers), makes a small model, and trains two steps of it three times: with an empty cache, with the tokens there, and with the tokens there
 again. Prints a Markdown table: the peak of resident memory (VmHWM, as the kernel counts it for the whole process), the
 time from the start to the end of the first step, and the size of the tokens. Deletes what it wrote.
 """
@@ -25,7 +26,17 @@ def words(rng, count):
     return ["".join(rng.choices(letters, range(26, 0, -1), k=rng.randint(2, 9))) for _ in range(count)]
 
 
-def write_data(path, size):
+def record_of(text, rng, are_chats):
+    if not are_chats:
+        return {"prompt": text(rng.randint(5, 60)), "completion": " " + text(rng.randint(5, 150))}
+    messages = [{"role": "system", "content": text(12)}]
+    for _ in range(rng.randint(1, 3)):
+        messages += [{"role": "user", "content": text(rng.randint(5, 60))},
+                     {"role": "assistant", "content": text(rng.randint(5, 250))}]
+    return {"messages": messages}
+
+
+def write_data(path, size, are_chats):
     """Repeats a block of 8 MB, so that writing takes as long as the drive takes."""
     rng = random.Random(1)
     vocabulary = words(rng, 20000)
@@ -36,7 +47,7 @@ def write_data(path, size):
 
     block = b""
     while len(block) < 8 << 20:
-        records = [{"prompt": text(rng.randint(5, 60)), "completion": " " + text(rng.randint(5, 150))} for _ in range(200)]
+        records = [record_of(text, rng, are_chats) for _ in range(200)]
         block += "".join(json.dumps(record) + "\n" for record in records).encode()
     with open(path, "wb") as file:
         while file.tell() < size:
@@ -66,6 +77,7 @@ def main():
     parser.add_argument("--dir", required=True)
     parser.add_argument("--gb", type=float, default=20)
     parser.add_argument("--samples", default="packed", choices=["stream", "record", "packed"])
+    parser.add_argument("--chat-template", help="writes chats instead, to be rendered with this file")
     parser.add_argument("--host-memory", default="256MiB")
     options = parser.parse_args()
     folder = pathlib.Path(options.dir) / "large_data"
@@ -80,12 +92,13 @@ def measure(options, folder):
     data = folder / "data.jsonl"
     small = folder / "small.txt"
     begin = time.time()
-    write_data(data, options.gb * 1e9)
+    write_data(data, options.gb * 1e9, options.chat_template)
     size = data.stat().st_size
     written_s = time.time() - begin
     with open(data) as file, open(small, "w") as text:
         for _ in range(5000):
-            text.write(json.loads(file.readline())["completion"] + "\n")
+            record = json.loads(file.readline())
+            text.write((record["messages"][-1]["content"] if "messages" in record else record["completion"]) + "\n")
     strata = os.path.abspath(options.strata)
     model = folder / "model"
     subprocess.run([strata, "init", "--data", small, "--out", model, "--vocab-size", "8000", "--hidden", "64",
@@ -94,6 +107,8 @@ def measure(options, folder):
     command = [strata, "train", "--model", str(model), "--data", str(data), "--samples", options.samples,
                "--sequence-length", "512", "--steps", "2", "--data-cache", str(cache), "--host-memory",
                options.host_memory]
+    if options.chat_template:
+        command += ["--chat-template", os.path.abspath(options.chat_template)]
     print(f"{size / 1e9:.2f} GB of JSONL (written in {written_s:.0f} s), --samples {options.samples}, "
           f"--host-memory {options.host_memory}, {os.cpu_count()} cores\n")
     print("| run | to the first step | peak memory | tokens on disk |\n|---|---|---|---|", flush=True)

@@ -93,6 +93,7 @@ FilesReader::FilesReader(const text::Tokenizer& tokenizer, const ReadOptions& op
       writer_(tokenizer, *data.tokens, data.starts.get(),
               {options.length, options.room_bytes, options.learns_end}),
       tokenizer_(tokenizer, options, false),
+      progress_(data.tokens->name(), bytes_of_files(files)),
       plan_(plan_reading(files, options, data)) {
   if (plan_.threads == 0) return;
   std::vector<RecordTokenizer> tokenizers;
@@ -161,6 +162,7 @@ void FilesReader::require_room_for_words(std::string_view text, const std::strin
 }
 
 void FilesReader::read_block(std::string_view block, bool continues) {
+  progress_.add(std::ssize(block));
   require_room_for_words(block, data_.files.back());
   if (queue_ && block.size() <= plan_.limits.text_bytes) {
     batch_with_room(block, nullptr).add_block(block, continues);
@@ -182,6 +184,7 @@ void FilesReader::read_records(const std::string& path) {
         sink.require_room(line, bytes);
       },
       [&](std::string_view item, int64_t line) {
+        progress_.add(std::ssize(item) + 1);
         read_record(sink, item, line);
         return true;
       });

@@ -14,6 +14,7 @@
 #include "engine/data/data_read.h"
 #include "engine/data/document_writer.h"
 #include "engine/data/file_sinks.h"
+#include "engine/data/reading_progress.h"
 #include "engine/data/record_tokens.h"
 
 namespace strata::data {
@@ -66,6 +67,7 @@ class FilesReader {
   DocumentWriter writer_;
   FileTotals totals_;
   RecordTokenizer tokenizer_;
+  ReadingProgress progress_;
   // The files that are begun and not finished: batches are of the first, lines read of the last.
   std::deque<std::unique_ptr<FileSink>> sinks_;
   bool is_filling_ = false;  // the queue's next batch has some lines

@@ -99,7 +99,8 @@ void LongArray::append(const void* elements, int64_t count) {
   while (count > 0) {
     const int64_t in_block = count_ % block_;
     if (in_block == 0) {
-      blocks_.push_back(std::make_unique<char[]>(static_cast<size_t>(block_ * width_)));
+      blocks_.push_back(
+          std::make_unique_for_overwrite<char[]>(static_cast<size_t>(block_ * width_)));
     }
     const int64_t now = std::min(count, block_ - in_block);
     std::memcpy(blocks_.back().get() + in_block * width_, from, static_cast<size_t>(now * width_));

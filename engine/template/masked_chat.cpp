@@ -33,6 +33,18 @@ std::vector<ByteRange> within(const std::vector<ByteRange>& ranges, const ByteRa
   return parts;
 }
 
+// What message `index` adds to the messages before it in `turn`, the rendering up to that message,
+// and what of this is learned. Nothing when the generation prompt is not how the message begins.
+std::optional<std::vector<ByteRange>> targets_of(const ChatTemplate& chat_template,
+                                                 const Chat& chat, size_t index,
+                                                 const RenderedChat& turn) {
+  const auto prompt = render_first(chat_template, chat, index, true);
+  if (!prompt || !turn.text.starts_with(prompt->text)) return std::nullopt;
+  const ByteRange added = {prompt->text.size(), turn.text.size()};
+  const bool has_blocks = chat_template.has_generation() && !turn.has_lost_blocks;
+  return within(has_blocks ? turn.generated : std::vector{added}, added);
+}
+
 }  // namespace
 
 std::vector<size_t> assistant_turns(const Chat& chat) {
@@ -47,25 +59,24 @@ std::vector<size_t> assistant_turns(const Chat& chat) {
 
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
                                       size_t index) {
-  const auto prompt = render_first(chat_template, chat, index, true);
-  auto turn = prompt ? render_first(chat_template, chat, index + 1, false) : std::nullopt;
-  if (!turn || !turn->text.starts_with(prompt->text)) return std::nullopt;
-  const ByteRange added = {prompt->text.size(), turn->text.size()};
-  const bool has_blocks = chat_template.has_generation() && !turn->has_lost_blocks;
-  std::vector<ByteRange> targets = within(has_blocks ? turn->generated : std::vector{added}, added);
-  return MaskedChat{std::move(turn->text), std::move(targets)};
+  auto turn = render_first(chat_template, chat, index + 1, false);
+  auto targets = turn ? targets_of(chat_template, chat, index, *turn) : std::nullopt;
+  if (!targets) return std::nullopt;
+  return MaskedChat{std::move(turn->text), std::move(*targets)};
 }
 
 std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const Chat& given) {
   Chat chat = given;
   chat.add_generation_prompt = false;
   RenderedChat whole = chat_template.render(chat);
-  MaskedChat masked = {std::move(whole.text), {}};
+  MaskedChat masked;
   if (chat_template.has_generation() && !whole.has_lost_blocks) {
     std::copy_if(whole.generated.begin(), whole.generated.end(), std::back_inserter(masked.targets),
                  [](const ByteRange& range) { return range.begin < range.end; });
+    masked.text = std::move(whole.text);
     return masked;
   }
+  const size_t count = std::min(chat.messages->items().size(), chat.message_count);
   size_t rendered_bytes = 0;
   for (const size_t index : assistant_turns(chat)) {
     if (rendered_bytes > kRenderedBytesMax) {
@@ -75,11 +86,16 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
           "or mark what the assistant writes by {% generation %} in a template of your own, "
           "and give it by --chat-template)");
     }
-    const auto turn = render_turn(chat_template, chat, index);
-    if (!turn || turn->targets.empty() || !masked.text.starts_with(turn->text)) return std::nullopt;
-    masked.targets.push_back(turn->targets.front());
-    rendered_bytes += 2 * turn->text.size();
+    const bool is_last = index + 1 == count;
+    const auto part = is_last ? std::nullopt : render_first(chat_template, chat, index + 1, false);
+    if (!is_last && (!part || !whole.text.starts_with(part->text))) return std::nullopt;
+    const RenderedChat& turn = is_last ? whole : *part;
+    const auto targets = targets_of(chat_template, chat, index, turn);
+    if (!targets || targets->empty()) return std::nullopt;
+    masked.targets.push_back(targets->front());
+    rendered_bytes += 2 * turn.text.size();
   }
+  masked.text = std::move(whole.text);
   return masked;
 }
 

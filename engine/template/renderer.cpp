@@ -20,6 +20,7 @@ Renderer::Renderer(const Syntax& syntax, const TemplateSettings& settings)
       out_(&result_.text) {
   for (const std::string_view name : {"range", "dict", "namespace", "raise_exception",
                                       "strftime_now", "joiner", "cycler", "lipsum"}) {
+    if (syntax.symbols.find(name) < 0) continue;
     const Native* native = find_function(name);
     STRATA_CHECK(native != nullptr);
     define(name, heap_.function({.name = native->name, .native = native}));

@@ -76,7 +76,7 @@ void* Heap::allocate(size_t bytes) {
   if (bytes > free_bytes_) {
     const size_t block = std::max(bytes, kBlockBytes);
     charge(block);
-    blocks_.push_back(std::make_unique<char[]>(block));
+    blocks_.push_back(std::make_unique_for_overwrite<char[]>(block));
     if (block - bytes < free_bytes_) return blocks_.back().get();  // keep the larger rest
     free_ = blocks_.back().get();
     free_bytes_ = block;

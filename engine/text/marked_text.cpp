@@ -2,6 +2,7 @@
 #include "engine/text/marked_text.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/check.h"
 
@@ -17,6 +18,26 @@ struct Border {
   size_t behind = 0;
 };
 
+// The number of bytes up to the end of each id, or nothing where the ids do not stand for the bytes
+// of the text one after another.
+std::vector<size_t> ends_of(const Tokenizer& tokenizer, const Ids& ids, std::string_view text) {
+  if (!tokenizer.keeps_bytes(text)) return {};
+  std::vector<size_t> ends;
+  ends.reserve(ids.size());
+  size_t end = 0;
+  for (const int32_t id : ids) {
+    end += static_cast<size_t>(tokenizer.bytes_of(id));
+    ends.push_back(end);
+  }
+  return end == text.size() ? ends : std::vector<size_t>();
+}
+
+Border border_in(const std::vector<size_t>& ends, size_t byte) {
+  const auto before = static_cast<size_t>(std::ranges::upper_bound(ends, byte) - ends.begin());
+  const size_t begin = before == 0 ? 0 : ends[before - 1];
+  return {before, before + (begin < byte ? 1 : 0)};
+}
+
 // `ids` are those of a text, and `first` those of its first bytes alone. Where these are not the
 // first ids of the text, a token lies across the border or cuts the text before it another way.
 Border border_in(const Tokenizer& tokenizer, const Ids& ids, const Ids& first) {
@@ -30,35 +51,32 @@ Border border_in(const Tokenizer& tokenizer, const Ids& ids, const Ids& first) {
   return {at, at + (left_bytes > 0 && at < ids.size() ? 1 : 0)};
 }
 
-void hand_out(const Ids& ids, const std::vector<bool>& marks, const TakeMarked& take) {
-  for (size_t at = 0; at < ids.size();) {
-    size_t end = at + 1;
-    while (end < ids.size() && marks[end] == marks[at]) ++end;
-    take({ids.begin() + static_cast<std::ptrdiff_t>(at),
-          ids.begin() + static_cast<std::ptrdiff_t>(end)},
-         marks[at]);
-    at = end;
-  }
-}
-
 // The part of a text that begins at `offset` of it and has no added tokens.
 void encode_part(const Tokenizer& tokenizer, std::string_view part, size_t offset,
                  std::span<const ByteRange> ranges, const EncodeOptions& options,
                  const TakeMarked& take) {
   const Ids ids = tokenizer.encode(part, options);
-  std::vector<bool> marks(ids.size());
+  size_t done = 0;  // ids that are handed out
+  const auto hand_out = [&](size_t end, bool are_marked) {
+    if (end <= done) return;
+    const auto at = [&](size_t k) { return ids.begin() + static_cast<std::ptrdiff_t>(k); };
+    take(done == 0 && end == ids.size() ? ids : Ids(at(done), at(end)), are_marked);
+    done = end;
+  };
+  std::optional<std::vector<size_t>> ends;
   const auto border_at = [&](size_t byte) {
     if (byte <= offset) return Border{0, 0};
     if (byte >= offset + part.size()) return Border{ids.size(), ids.size()};
+    if (!ends) ends = ends_of(tokenizer, ids, part);
+    if (!ends->empty()) return border_in(*ends, byte - offset);
     return border_in(tokenizer, ids, tokenizer.encode(part.substr(0, byte - offset), options));
   };
   for (const ByteRange& range : ranges) {
     if (range.end <= offset || range.begin >= offset + part.size()) continue;
-    const size_t first = border_at(range.begin).before;
-    const size_t last = border_at(range.end).behind;
-    for (size_t k = first; k < last; ++k) marks[k] = true;
+    hand_out(border_at(range.begin).before, false);
+    hand_out(border_at(range.end).behind, true);
   }
-  hand_out(ids, marks, take);
+  hand_out(ids.size(), false);
 }
 
 }  // namespace

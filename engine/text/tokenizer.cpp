@@ -279,6 +279,8 @@ Tokenizer::Tokenizer(TokenizerDefinition definition, TokenizerConfig config)
     TokenTrie& trie = token.normalized ? *normalized_trie_ : *verbatim_trie_;
     trie.add(added_spelling_.back(), static_cast<int32_t>(k));
   }
+  token_bytes_.reserve(static_cast<size_t>(vocabulary_size_));
+  for (int32_t id = 0; id < vocabulary_size_; ++id) token_bytes_.push_back(count_bytes(id));
 }
 
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
@@ -378,18 +380,28 @@ void Tokenizer::split_at_tokens(std::string_view text, const UsePart& use) const
       [&](int32_t id, size_t begin, size_t end) { use(text.substr(begin, end - begin), id); });
 }
 
-int64_t Tokenizer::bytes_of(int32_t id) const {
+bool Tokenizer::keeps_bytes(std::string_view text) const {
+  const auto keeps = [](const PreTokenizeStep& step) {
+    const auto* split = std::get_if<SplitStep>(&step);
+    return split != nullptr && split->behavior != SplitBehavior::kRemoved;
+  };
+  return byte_level_ && std::ranges::all_of(pre_tokenizers_, keeps) &&
+         (normalizers_.empty() || normalize(normalizers_, text, false) == text);
+}
+
+uint32_t Tokenizer::count_bytes(int32_t id) const {
   constexpr std::string_view kSpace = "▁";
+  if (!has(id)) return 0;
   const std::string& piece = piece_of(id);
   const bool is_byte = piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>');
-  if (added_by_id_.contains(id)) return std::ssize(piece);
+  if (added_by_id_.contains(id)) return static_cast<uint32_t>(piece.size());
   if (is_byte) return 1;
-  int64_t bytes = 0;
+  size_t bytes = 0;
   for (size_t at = 0; at < piece.size(); at += utf8_length(piece[at])) {
     const bool is_one = byte_level_ || piece.compare(at, kSpace.size(), kSpace) == 0;
-    bytes += is_one ? 1 : static_cast<int64_t>(utf8_length(piece[at]));
+    bytes += is_one ? 1 : utf8_length(piece[at]);
   }
-  return bytes;
+  return static_cast<uint32_t>(bytes);
 }
 
 bool Tokenizer::has(int32_t id) const {
@@ -419,7 +431,7 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special
 }
 
 int64_t Tokenizer::bytes() const {
-  return model_->bytes() + TokenizerCache::kBytesMax;
+  return model_->bytes() + std::ssize(token_bytes_) * 4 + TokenizerCache::kBytesMax;
 }
 
 int32_t Tokenizer::id_of(std::string_view token) const {

@@ -107,8 +107,10 @@ class Tokenizer {
   int64_t vocabulary_size() const { return vocabulary_size_; }
   // The memory that it holds or may hold later.
   int64_t bytes() const;
-  // The bytes of a text that a token stands for, where nothing was normalized.
-  int64_t bytes_of(int32_t id) const;
+  // Whether nothing is added to a text, replaced in it or left out before its tokens are found.
+  bool keeps_bytes(std::string_view text) const;
+  // The bytes of a text that a token of the vocabulary stands for, where nothing was normalized.
+  int64_t bytes_of(int32_t id) const { return token_bytes_[static_cast<size_t>(id)]; }
   // The text of a token in the vocabulary. Throws Error for an id that has none.
   const std::string& piece_of(int32_t id) const;
   // Whether a token has this id; a vocabulary may have holes.
@@ -129,6 +131,7 @@ class Tokenizer {
  private:
   class Encoder;
 
+  uint32_t count_bytes(int32_t id) const;
   void encode_normalized(std::string_view text, PieceContext context, Encoder& encoder) const;
   template <class OnText, class OnToken>
   void split_added(const TokenTrie& trie, std::string_view text, OnText on_text,
@@ -149,6 +152,7 @@ class Tokenizer {
   TokenizerConfig config_;
   ByteAlphabet alphabet_;
   int64_t vocabulary_size_ = 0;
+  std::vector<uint32_t> token_bytes_;           // of each id; 0 in holes
   std::unique_ptr<TokenTrie> verbatim_trie_;    // tokens searched in the text as given
   std::unique_ptr<TokenTrie> normalized_trie_;  // tokens searched in the normalized text
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What files hold decides what a sample is where nobody says it.
+// What files hold decides what a sample is where nobody says it. Reading many says how far it is.
 #include "engine/data/data_files.h"
 
+#include <chrono>
+#include <thread>
+
+#include "engine/data/reading_progress.h"
 #include "tests/train/data_fixture.h"
 
 namespace strata::data {
@@ -71,6 +75,21 @@ TEST_F(NaturalLayout, ALongFirstRecordCountsAsAShortOne) {
                                     prompt + "\"}]")}),
             SampleLayout::kPacked);
   EXPECT_EQ(of({write("c.jsonl", R"({"text":")" + prompt + "\"}")}), SampleLayout::kStream);
+}
+
+TEST(ReadingProgress, SaysHowMuchIsReadAndHowLongTheRestTakes) {
+  const test::LogCapture captured;
+  ReadingProgress seldom("a.jsonl", 3 << 20);
+  seldom.add(1 << 20);
+  EXPECT_EQ(captured.text(), "");
+  ReadingProgress often("a.jsonl", 3 << 20, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  often.add(1 << 20);
+  EXPECT_TRUE(contains(captured.text(), "data: a.jsonl: 1 MiB of 3 MiB read, about 1 s to go"))
+      << captured.text();
+  const std::string said = captured.text();
+  often.add(2 << 20);
+  EXPECT_EQ(captured.text(), said);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST_P(MarkedText, TokensWithAByteOfARangeAreMarked) {
   EXPECT_GT(across, 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(OfBytes, MarkedText, ::testing::Values("gpt2", "llama3"),
+INSTANTIATE_TEST_SUITE_P(OfBytes, MarkedText, ::testing::Values("gpt2", "llama3", "qwen2"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 // Other kinds change white space, so that only their ids and whole ranges are known.
@@ -92,6 +92,13 @@ TEST(MarkedText, RangesChangeNoIdOfAnyKind) {
       EXPECT_EQ(std::ranges::count(none.marks, true), 0) << kind << text;
     }
   }
+}
+
+// A space is put before the text and one of two is left out, so that only the sums agree.
+TEST(MarkedText, TheBytesOfTokensDoNotTellPlacesInATextThatIsChanged) {
+  const Marked marked = encode(Tokenizer::read(folder_of("unigram_bytes")), "zq  y", {{{1, 5}}});
+  ASSERT_EQ(marked.ids.size(), 5u);  // "▁", "z", "q", "▁", "y"
+  EXPECT_EQ(marked.marks, (std::vector<bool>{false, false, true, true, true}));
 }
 
 }  // namespace
