@@ -239,10 +239,11 @@ TEST_P(DeviceMistakes, AreRefusedAndNamed) {
     ASSERT_FALSE(report.ok());
     EXPECT_EQ(report.violations.front().kind, mistake.violation) << report.violations.front().text;
   }
-  if (mistake.fault) {
-    const std::string said = run(plan);
-    EXPECT_NE(said.find(mistake.fault), std::string::npos) << "it said: " << said;
-  }
+  if (!mistake.fault) return;
+  std::string said;
+  // A host that other programs delay may come too late to make the mistake.
+  for (int k = 0; k < 5 && said.empty(); ++k) said = run(plan);
+  EXPECT_NE(said.find(mistake.fault), std::string::npos) << "it said: " << said;
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeded, DeviceMistakes, testing::ValuesIn(kMistakes),
