@@ -74,6 +74,8 @@ class PassOrder : BuilderPiece {
   // Forward or Recompute of one micro-batch, all its parts.
   void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
   Op& open_pass(OpKind kind, int segment, int micro_batch, int part);
+  // An exchange of `bytes` within a group, which its caller closes.
+  void open_exchange(OpKind kind, GroupName group, int segment, int micro_batch, int64_t bytes);
   void sum_branch(ValueKind kind, int segment, int micro_batch);
   // What context ranks share before attention: own keys and values, then those of all.
   void share_keys(OpKind kind, int segment, int micro_batch);
@@ -93,6 +95,7 @@ class PassOrder : BuilderPiece {
   void interior(Mode mode, int segment, int micro_batch, int missing);
   void extend_cache(int segment);
   int64_t bytes_of_branch(ValueKind kind, int segment) const;
+  int64_t bytes_of_keys() const;  // of all context ranks
   void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
   // Own ones, or those of all context ranks.
   enum class Keys : uint8_t { kOwn, kAll };

@@ -9,6 +9,10 @@ int64_t PassOrder::bytes_of_branch(ValueKind kind, int segment) const {
                                     : branch_gradient_bytes(*input_.spec, segment, input_.shape);
 }
 
+int64_t PassOrder::bytes_of_keys() const {
+  return input_.shape.context.ranks * model::own_key_bytes(*input_.spec, input_.shape);
+}
+
 void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
@@ -20,11 +24,17 @@ void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, 
                           .index = micro_batch}});
 }
 
-void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
-  Op& op = emit_.open(OpKind::kReduce, comm_lane_of(GroupName::kTensor), segment);
-  op.group = GroupName::kTensor;
+void PassOrder::open_exchange(OpKind kind, GroupName group, int segment, int micro_batch,
+                              int64_t bytes) {
+  Op& op = emit_.open(kind, comm_lane_of(group), segment);
+  op.group = group;
   op.micro_batch = micro_batch;
-  op.bytes = bytes_of_branch(kind, segment);
+  op.bytes = bytes;
+}
+
+void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
+  open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch,
+                bytes_of_branch(kind, segment));
   branch(Mode::kRead, kind, segment, micro_batch, 0);
   branch(Mode::kWrite, kind, segment, micro_batch, 1);
   emit_.close();
@@ -56,20 +66,14 @@ void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
                                    : print.recompute_workspace_bytes);
   emit_.close();
   shared_keys_ = {segment, micro_batch};
-  Op& all = emit_.open(OpKind::kGather, comm_lane_of(GroupName::kContext), segment);
-  all.group = GroupName::kContext;
-  all.micro_batch = micro_batch;
-  all.bytes = input_.shape.context.ranks * model::own_key_bytes(*input_.spec, input_.shape);
+  open_exchange(OpKind::kGather, GroupName::kContext, segment, micro_batch, bytes_of_keys());
   keys(Mode::kRead, ValueKind::kKeys, Keys::kOwn, segment, micro_batch, 0);
   keys(Mode::kWrite, ValueKind::kKeys, Keys::kAll, segment, micro_batch, 1);
   emit_.close();
 }
 
 void PassOrder::sum_key_gradients(int segment, int micro_batch) {
-  Op& op = emit_.open(OpKind::kReduce, comm_lane_of(GroupName::kContext), segment);
-  op.group = GroupName::kContext;
-  op.micro_batch = micro_batch;
-  op.bytes = input_.shape.context.ranks * model::own_key_bytes(*input_.spec, input_.shape);
+  open_exchange(OpKind::kReduce, GroupName::kContext, segment, micro_batch, bytes_of_keys());
   keys(Mode::kRead, ValueKind::kKeyGradient, Keys::kAll, segment, micro_batch, 0);
   keys(Mode::kWrite, ValueKind::kKeyGradient, Keys::kOwn, segment, micro_batch, 1);
   emit_.close();

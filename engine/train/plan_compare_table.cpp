@@ -65,7 +65,9 @@ std::string refusal_line(std::string_view name, const Compared& one) {
 }  // namespace
 
 std::string compared_table(const std::vector<Compared>& compared) {
-  const Compared& planned = compared.front();
+  const auto as_planned = std::ranges::find(compared, ComparedKind::kWhatIf,
+                                            [](const Compared& one) { return one.kind; });
+  const Compared& planned = as_planned == compared.end() ? compared.front() : *as_planned;
   const bool has_run =
       std::ranges::any_of(compared, [](const Compared& one) { return one.report.run.steps > 0; });
   std::string text;

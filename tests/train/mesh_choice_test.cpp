@@ -76,6 +76,20 @@ TEST(MeshChoice, TheLineNamesTheNextBest) {
 }
 
 // The refusal is that of the first mesh, which shares all state.
+// The plan is the first row of its section, whose remark would be about itself.
+TEST(MeshChoice, BesideMeshesThePlanIsComparedWithItself) {
+  const PlanBasis basis = basis_with(2, 2, 1e9);
+  const MeshChoice choice = choose_mesh(basis, {});
+  std::vector<Compared> rows = choice.compared;
+  for (Compared& row : compare_plans({basis.spec, choice.options, basis.facts}, std::nullopt, {})) {
+    rows.push_back(std::move(row));
+  }
+  const std::string table = compared_table(rows);
+  const std::string line = table.substr(table.find("* as planned"));
+  EXPECT_EQ(line.substr(0, line.find('\n')).find("limited by"), std::string::npos) << table;
+  EXPECT_NE(table.find("so as fast as planned"), std::string::npos) << table;
+}
+
 TEST(MeshChoice, AModelThatNoMeshFitsIsRefused) {
   PlanBasis basis = basis_with(2, 2, 1e9);
   basis.options.host_memory = 64 * kMiB;
