@@ -15,7 +15,7 @@
 #include "engine/config/devices.h"
 #include "engine/config/json.h"
 
-// The options of a command. The table in option_table.cpp gives every field its flag, TOML key,
+// The options of a command. The table of option_table.h gives every field its flag, TOML key,
 // unit, range and help; the initial values below are the defaults.
 namespace strata::config {
 
