@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a file of JSON lines: each record is refused with our Error, or has segments of
-// which none is empty and no two neighbours are of one kind. A run ends with the number of records.
+// which none is empty and no two neighbours are of one kind, or is a chat with messages. Every
+// second record is read as a chat where it can be. A run ends with the number of records.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,7 +32,9 @@ void take_record(std::string_view item, int64_t line, std::optional<data::Record
   const std::string where = std::to_string(line);
   config::Json record = data::parse_record(item, "records", line);
   if (!kind) kind = data::kind_of_record(record, where);
-  const auto text = data::text_of_record(std::move(record), *kind, where);
+  const auto text =
+      data::text_of_record(std::move(record), *kind, where, {.as_chats = count.records % 2 == 0});
+  STRATA_CHECK(!text.chat || (text.parts.empty() && !text.chat->messages.items().empty()));
   for (size_t i = 0; i < text.parts.size(); ++i) {
     STRATA_CHECK(!text.parts[i].text.empty());
     STRATA_CHECK(i == 0 || text.parts[i].is_target != text.parts[i - 1].is_target);
