@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 // Activations of MLPs, all of the form a(x) = x * sigmoid(t(x)), with the derivative
 // s + x * s * (1 - s) * t'(x), s = sigmoid(t(x)).
@@ -12,6 +13,17 @@
 namespace strata::kernels {
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+// Calls the function with the activation as a constant.
+template <typename Function>
+void with_activation(Activation activation, const Function& function) {
+  switch (activation) {
+    case Activation::kSilu:
+      return function(std::integral_constant<Activation, Activation::kSilu>());
+    case Activation::kGeluTanh:
+      return function(std::integral_constant<Activation, Activation::kGeluTanh>());
+  }
+}
 
 constexpr double kGeluSlope = 1.5957691216057308;  // 2 * sqrt(2/pi)
 constexpr double kGeluCubic = 0.044715;

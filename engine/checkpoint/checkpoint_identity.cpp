@@ -14,7 +14,7 @@ using config::Json;
 constexpr const char* kTableHash = "table_hash";
 
 constexpr const char* kNorms[] = {"rms", "layer"};
-constexpr const char* kActivations[] = {"silu", "gelu_tanh", "gelu"};
+constexpr const char* kActivations[] = {"silu", "gelu_tanh"};
 constexpr const char* kPositions[] = {"rope", "learned"};
 constexpr const char* kQkNorms[] = {"none", "head", "projection"};
 constexpr const char* kRopeScalings[] = {"none", "linear", "llama3", "yarn", "longrope"};

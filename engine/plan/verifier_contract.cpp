@@ -13,8 +13,6 @@ namespace {
 
 const char* const kNeedNames[] = {"none", "at most one", "exactly one", "at least one", "any"};
 
-constexpr int kValueKindCount = static_cast<int>(ValueKind::kDecision) + 1;
-
 // A bit for each kind of value and mode.
 using Kinds = uint64_t;
 static_assert(2 * kValueKindCount <= 64);

@@ -102,7 +102,7 @@ bool check_waits(const Facts& facts, const Program& program, Reporter& reporter)
 
 // Describes what is wrong with a value's fields; empty when nothing is.
 std::string flaw_of(const Facts& facts, ProgramName program, const Value& value) {
-  if (value.kind > ValueKind::kKeyGradient || value.plane > Plane::kExpAvgSq ||
+  if (static_cast<int>(value.kind) >= kValueKindCount || value.plane > Plane::kExpAvgSq ||
       value.generation > Generation::kNew) {
     return "no such value";
   }

@@ -13,6 +13,7 @@
 namespace strata::plan::verifying {
 
 inline constexpr size_t kViolationsKept = 32;
+inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kKeyGradient) + 1;
 
 class Reporter {
  public:

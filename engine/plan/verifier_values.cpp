@@ -23,7 +23,7 @@ struct Content {
 };
 
 constexpr uint64_t kOriginBit = 1;
-static_assert(static_cast<int>(ValueKind::kDecision) + 1 < 32);  // five bits of a name
+static_assert(kValueKindCount < 32);  // five bits of a name
 
 // Runs programs, each from the boundary state, which is laid out once.
 class Machine {

@@ -30,6 +30,7 @@ struct ActivationParts {
 
 template <Activation kActivation>
 HWY_INLINE ActivationParts activation_parts(F32 d, VF32 x) {
+  static_assert(kActivation == Activation::kSilu || kActivation == Activation::kGeluTanh);
   if constexpr (kActivation == Activation::kSilu) return {sigmoid(d, x), hn::Set(d, 1.0f)};
   // Clamps x so that the cube does not overflow; beyond 16, s rounds to 0 or 1 in f32.
   const VF32 bounded = hn::Clamp(x, hn::Set(d, -16.0f), hn::Set(d, 16.0f));

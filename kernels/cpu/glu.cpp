@@ -41,14 +41,12 @@ void backward_row_of(const float* g, const float* u, const float* dh, float* dg,
 }
 
 void forward_row(Activation activation, const float* g, const float* u, float* h, int64_t cols) {
-  activation == Activation::kSilu ? forward_row_of<Activation::kSilu>(g, u, h, cols)
-                                  : forward_row_of<Activation::kGeluTanh>(g, u, h, cols);
+  with_activation(activation, [&](auto a) { forward_row_of<a>(g, u, h, cols); });
 }
 
 void backward_row(Activation activation, const float* g, const float* u, const float* dh, float* dg,
                   float* du, int64_t cols) {
-  activation == Activation::kSilu ? backward_row_of<Activation::kSilu>(g, u, dh, dg, du, cols)
-                                  : backward_row_of<Activation::kGeluTanh>(g, u, dh, dg, du, cols);
+  with_activation(activation, [&](auto a) { backward_row_of<a>(g, u, dh, dg, du, cols); });
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE

@@ -15,9 +15,15 @@ struct Activated {
 };
 
 Activated activate(Activation activation, double x) {
-  const bool gelu = activation == Activation::kGeluTanh;
-  const double t = gelu ? kGeluSlope * (x + kGeluCubic * x * x * x) : x;
-  const double dt = gelu ? kGeluSlope * (1.0 + 3.0 * kGeluCubic * x * x) : 1.0;
+  double t = x, dt = 1.0;
+  switch (activation) {
+    case Activation::kSilu:
+      break;
+    case Activation::kGeluTanh:
+      t = kGeluSlope * (x + kGeluCubic * x * x * x);
+      dt = kGeluSlope * (1.0 + 3.0 * kGeluCubic * x * x);
+      break;
+  }
   const double s = 1.0 / (1.0 + std::exp(-t));
   const double rest = 1.0 / (1.0 + std::exp(t));  // 1 - s
   return {x * s, s + x * s * rest * dt};

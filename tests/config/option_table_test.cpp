@@ -36,6 +36,7 @@ TEST(OptionTable, NamesAreUniqueAndDefaultsWithinTheirRange) {
 TEST(OptionTable, ChoicesCoverTheirEnumerators) {
   for (const OptionRow& row : option_table()) {
     for (const std::string_view choice : row.choices) {
+      EXPECT_NE(choice, "") << row.name;
       Options options;
       ASSERT_EQ(assign(row, {std::string(choice)}, options), "");
       EXPECT_EQ(value_text(row, options), choice);

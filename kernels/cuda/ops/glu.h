@@ -23,6 +23,7 @@ STRATA_HOST_DEVICE ActivationParts activation_parts(float x) {
   if constexpr (kActivation == Activation::kSilu) {
     return {sigmoid(x), 1.0f};
   } else {
+    static_assert(kActivation == Activation::kGeluTanh);
     // Beyond 16, s rounds to 0 or 1; the cube of a larger x may overflow.
     const float bounded = x < -16.0f ? -16.0f : x > 16.0f ? 16.0f : x;
     constexpr auto kSlope = static_cast<float>(kGeluSlope);
@@ -103,11 +104,7 @@ template <typename Op, typename Body>
 void with_glu_types(const Op& op, const Body& body) {
   STRATA_CHECK(op.rows > 0 && op.cols > 0);
   with_inside(op.g.dtype, [&](auto i) {
-    if (op.activation == Activation::kSilu) {
-      body(i, std::integral_constant<Activation, Activation::kSilu>());
-    } else {
-      body(i, std::integral_constant<Activation, Activation::kGeluTanh>());
-    }
+    with_activation(op.activation, [&](auto activation) { body(i, activation); });
   });
 }
 
