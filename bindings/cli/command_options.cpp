@@ -18,8 +18,10 @@ config::Options resolved_options(config::Command command, const std::vector<std:
   const strata::Environment::Scope scope(&environment);
   try {
     const bool trains = command == config::Command::kTrain;
-    config::Options options = config::resolve_command_line(
-        command, args, &report, trains ? session::options_of_run : session::model_of_run);
+    const auto of_run = [&](const config::Options& given) {
+      return trains ? session::options_of_run(given) : session::model_of_run(command, given);
+    };
+    config::Options options = config::resolve_command_line(command, args, &report, of_run);
     if (const char* path = std::getenv("STRATA_PLUGIN_PATH")) options.plugin_path = path;
     if (!prints) return options;
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);

@@ -62,8 +62,10 @@ std::string early_line(const config::Options& options, const train::TrainResult&
 
 std::string best_line(const config::Options& options, const train::TrainResult& result) {
   if (!result.best_step) return "";
-  return fmt::format("best     held out {:.4f} at step {}, kept as {}/best\n", result.best_loss,
-                     *result.best_step, options.out);
+  const std::string loss =
+      std::isnan(result.best_loss) ? "not known" : fmt::format("{:.4f}", result.best_loss);
+  return fmt::format("best     held out {} at step {}, kept as {}/best\n", loss, *result.best_step,
+                     options.out);
 }
 
 // The place of the result, and the next command to try.

@@ -31,7 +31,8 @@ void check_record(std::string_view item, const std::string& path, int64_t line,
   if (!kind) kind = kind_of_first(json, where, rules);
   const RecordText record =
       text_of_record(rules.columns.renamed(std::move(json)), *kind, where, rules);
-  if (record.chat && record.has_lesson) (void)chats.render(*record.chat, where);
+  if (record.chat && record.has_lesson)
+    chats.render(*record.chat, where, [](const templates::MaskedChat&) {});
 }
 
 Counts count_bad(const std::string& path, const text::Tokenizer& tokenizer,

@@ -38,42 +38,36 @@ bool is_skipped(const ChatRecord& record, size_t turn) {
   return std::find(record.skipped.begin(), record.skipped.end(), turn) != record.skipped.end();
 }
 
-// How many targets each turn of the assistant has in the whole chat, in order; nullopt where the
-// renderings do not agree about that. Without generation blocks each has one.
-std::optional<std::vector<size_t>> targets_of_turns(const templates::ChatTemplate& chat_template,
-                                                    const templates::Chat& chat,
-                                                    const MaskedChat& whole) {
-  const std::vector<size_t> turns = templates::assistant_turns(chat);
-  if (!chat_template.has_generation()) return std::vector<size_t>(turns.size(), 1);
-  std::vector<size_t> counts;
-  size_t before = 0;
-  for (const size_t turn : turns) {
-    templates::Chat until = chat;
-    until.message_count = turn + 1;
-    const auto part = templates::render_masked(chat_template, until);
-    const size_t count = part ? part->targets.size() : 0;
-    if (!part || count > whole.targets.size() || count < before ||
-        !std::equal(part->targets.begin(), part->targets.end(), whole.targets.begin())) {
-      return std::nullopt;
-    }
-    counts.push_back(count - before);
-    before = count;
-  }
-  return before == whole.targets.size() ? std::optional(counts) : std::nullopt;
-}
-
 // Removes the targets of skipped turns from a whole chat. Returns false when it is not known which
-// these are.
+// these are. With generation blocks, the chat up to a turn shows how many it has until there; so
+// that is asked only where a skipped turn follows one that is not, or is followed by one.
 bool remove_skipped(const templates::ChatTemplate& chat_template, const templates::Chat& chat,
                     const ChatRecord& record, MaskedChat& whole) {
-  const auto counts = targets_of_turns(chat_template, chat, whole);
-  if (!counts) return false;
+  const std::vector<size_t> turns = templates::assistant_turns(chat);
   std::vector<ByteRange> kept;
-  auto next = whole.targets.begin();
-  for (size_t k = 0; const size_t turn : templates::assistant_turns(chat)) {
-    const auto end = next + static_cast<std::ptrdiff_t>((*counts)[k++]);
-    if (!is_skipped(record, turn)) kept.insert(kept.end(), next, end);
-    next = end;
+  size_t done = 0;
+  templates::RenderedBytes rendered;
+  for (size_t k = 0; k < turns.size(); ++k) {
+    const bool skipped = is_skipped(record, turns[k]);
+    const bool is_last = k + 1 == turns.size();
+    if (!is_last && is_skipped(record, turns[k + 1]) == skipped) continue;
+    size_t end = is_last ? whole.targets.size() : k + 1;
+    if (!is_last && chat_template.has_generation()) {
+      templates::Chat until = chat;
+      until.message_count = turns[k] + 1;
+      const auto part = templates::render_masked(chat_template, until);
+      end = part ? part->targets.size() : 0;
+      if (!part || end > whole.targets.size() || end < done ||
+          !std::equal(part->targets.begin(), part->targets.end(), whole.targets.begin())) {
+        return false;
+      }
+      rendered.add(part->text.size());
+    }
+    const auto at = [&](size_t n) {
+      return whole.targets.begin() + static_cast<std::ptrdiff_t>(n);
+    };
+    if (!skipped) kept.insert(kept.end(), at(done), at(end));
+    done = end;
   }
   whole.targets = std::move(kept);
   return true;
@@ -87,11 +81,22 @@ templates::TemplateDate date_of(const std::string& text) {
           .day = static_cast<int>(static_cast<unsigned>(date->day()))};
 }
 
+templates::TemplateLimits limits_of(int64_t memory_bytes) {
+  templates::TemplateLimits limits;
+  if (memory_bytes == 0) return limits;
+  limits.memory_bytes = std::min(limits.memory_bytes, static_cast<size_t>(memory_bytes));
+  limits.output_bytes = std::min(limits.output_bytes, static_cast<size_t>(memory_bytes));
+  return limits;
+}
+
 }  // namespace
 
 ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen,
-                         const std::string& date)
-    : config_(config), chosen_(std::move(chosen)), date_(date_of(date)) {}
+                         const std::string& date, int64_t memory_bytes)
+    : config_(config),
+      chosen_(std::move(chosen)),
+      date_(date_of(date)),
+      limits_(limits_of(memory_bytes)) {}
 
 std::optional<text::NamedTemplate> ChatRecords::find(bool has_tools) const {
   const auto named = [&](std::string_view name) -> std::optional<text::NamedTemplate> {
@@ -134,7 +139,7 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
                                       "a .jinja file; or {})",
                                       known, instead));
   }
-  templates::TemplateSettings settings = {.date = date_};
+  templates::TemplateSettings settings = {.date = date_, .limits = limits_};
   for (const auto& [name, token] : config_.special_tokens)
     settings.variables.set(name, Json(token));
   parsed_.push_back(
@@ -142,7 +147,7 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
   return parsed_.back().chat_template;
 }
 
-std::vector<MaskedChat> ChatRecords::render(const ChatRecord& record, const std::string& where) {
+void ChatRecords::render(const ChatRecord& record, const std::string& where, const UseText& use) {
   const auto given = [](const Json& json) { return json.is_null() ? nullptr : &json; };
   const templates::Chat chat = {.messages = &record.messages,
                                 .tools = given(record.tools),
@@ -157,17 +162,17 @@ std::vector<MaskedChat> ChatRecords::render(const ChatRecord& record, const std:
     if (record.learns_all) {
       MaskedChat all = {chat_template.render(chat).text, {}};
       all.targets.push_back({0, all.text.size()});
-      return {std::move(all)};
+      return use(all);
     }
     // Answers within a prompt are no targets, which only the turns tell apart.
     if (!has_prompt) {
       auto whole = templates::render_masked(chat_template, chat);
       if (whole &&
           (record.skipped.empty() || remove_skipped(chat_template, chat, record, *whole))) {
-        return {std::move(*whole)};
+        return use(*whole);
       }
     }
-    std::vector<MaskedChat> texts;
+    templates::RenderedBytes rendered;
     for (const size_t turn : turns) {
       if (is_prompt(turn) || is_skipped(record, turn)) continue;
       auto one = templates::render_turn(chat_template, chat, turn);
@@ -185,9 +190,9 @@ std::vector<MaskedChat> ChatRecords::render(const ChatRecord& record, const std:
                                                     "text, or remove it)",
                                                     turn + 1));
       }
-      texts.push_back(std::move(*one));
+      rendered.add(2 * one->text.size());
+      use(*one);
     }
-    return texts;
   } catch (const Error& error) {
     throw bad_chat(where, error.what());
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,13 +28,16 @@ namespace strata::data {
 // record.
 class ChatRecords {
  public:
-  // `date`: as parse_date() reads it.
-  ChatRecords(const text::TokenizerConfig& config, std::string chosen, const std::string& date);
+  // `date`: as parse_date() reads it. `memory_bytes`: the most that a rendering may take; 0: as
+  // TemplateLimits has it.
+  ChatRecords(const text::TokenizerConfig& config, std::string chosen, const std::string& date,
+              int64_t memory_bytes = 0);
 
-  // The texts that a record becomes: one, or one for each answer of the assistant where the
-  // template changes earlier messages as a chat goes on (it strips their reasoning, say). `where`
-  // names the record.
-  std::vector<templates::MaskedChat> render(const ChatRecord& record, const std::string& where);
+  // Hands on the texts that a record becomes, one at a time: one, or one for each answer of the
+  // assistant where the template changes earlier messages as a chat goes on (it strips their
+  // reasoning, say). `where` names the record.
+  using UseText = std::function<void(const templates::MaskedChat& text)>;
+  void render(const ChatRecord& record, const std::string& where, const UseText& use);
   // The text up to where the assistant answers the last message.
   std::string render_prompt(const config::Json& messages, const std::string& where);
   // The marker that the template writes behind such an answer, such as "<|im_end|>"; empty where it
@@ -52,6 +57,7 @@ class ChatRecords {
   const text::TokenizerConfig& config_;
   const std::string chosen_;
   const templates::TemplateDate date_;
+  const templates::TemplateLimits limits_;
   std::vector<Parsed> parsed_;
 };
 

@@ -32,29 +32,22 @@ std::string_view first_words(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
-std::vector<std::string_view> words_of(const ChatRecord& record) {
-  std::vector<std::string_view> words;
-  add_names(&record.tools, words);
+}  // namespace
+
+ChatWords::ChatWords(const ChatRecord& record) {
+  add_names(&record.tools, words_);
   const Json* last = nullptr;
   for (const Json& message : record.messages.items()) {
-    add_names(message.find("tool_calls"), words);
+    add_names(message.find("tool_calls"), words_);
     if (text_in(&message, "role") == "assistant") last = &message;
   }
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    words.push_back(first_words(text_in(last, name)));
+    words_.push_back(first_words(text_in(last, name)));
   }
-  return words;
 }
 
-}  // namespace
-
-bool loses_words(const ChatRecord& record, const std::vector<templates::MaskedChat>& texts) {
-  const std::vector<std::string_view> words = words_of(record);
-  return std::ranges::any_of(words, [&](std::string_view word) {
-    return std::ranges::none_of(texts, [&](const templates::MaskedChat& one) {
-      return one.text.find(word) != std::string::npos;
-    });
-  });
+void ChatWords::look_in(std::string_view text) {
+  std::erase_if(words_, [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
 }  // namespace strata::data

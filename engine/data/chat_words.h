@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "engine/data/data_records.h"
-#include "engine/template/masked_chat.h"
 
 namespace strata::data {
 
-// Whether a chat has tools, calls of tools, or reasoning of its last answer, of which its texts say
-// nothing: neither the names of the functions nor the first words of the reasoning. Templates may
-// leave out earlier reasoning on purpose.
-bool loses_words(const ChatRecord& record, const std::vector<templates::MaskedChat>& texts);
+// The words of a chat that its texts should have: the names of tools and of functions that are
+// called, and the first words of the reasoning of its last answer. Templates may leave out earlier
+// reasoning on purpose. The record must outlive it.
+class ChatWords {
+ public:
+  explicit ChatWords(const ChatRecord& record);
+  void look_in(std::string_view text);
+  // Whether some word was in no text.
+  bool are_lost() const { return !words_.empty(); }
+
+ private:
+  std::vector<std::string_view> words_;  // not found yet
+};
 
 }  // namespace strata::data

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/data/chat_words.h"
@@ -11,12 +12,24 @@
 #include "engine/text/tokenizer.h"
 
 namespace strata::data {
+namespace {
+
+// Half of the memory for reading, of which each thread has its part.
+int64_t rendering_bytes(const ReadOptions& options) {
+  constexpr int64_t kLeast = 16 << 20;
+  if (options.room_bytes == 0) return 0;
+  const int64_t threads = std::max<int64_t>(1, options.threads.count_max);
+  return std::max(kLeast, options.room_bytes / (2 * threads));
+}
+
+}  // namespace
 
 RecordTokenizer::RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOptions& options,
                                  bool has_own_cache)
     : tokenizer_(tokenizer),
       options_(options),
-      chats_(tokenizer.config(), options.chat_template, options.chat_date),
+      chats_(tokenizer.config(), options.chat_template, options.chat_date,
+             rendering_bytes(options)),
       cache_(has_own_cache ? std::make_unique<text::TokenizerCache>() : nullptr) {}
 
 void RecordTokenizer::record(std::string_view item, const std::string& path, int64_t line,
@@ -29,9 +42,12 @@ void RecordTokenizer::record(std::string_view item, const std::string& path, int
   if (!record.has_lesson) return sink.end_record(false);  // else an end would be learned alone
   bool loses_some = false;
   if (record.chat) {
-    const std::vector<templates::MaskedChat> texts = chats_.render(*record.chat, where);
-    for (const auto& one : texts) chat(one, sink);
-    loses_some = loses_words(*record.chat, texts);
+    ChatWords words(*record.chat);
+    chats_.render(*record.chat, where, [&](const templates::MaskedChat& one) {
+      words.look_in(one.text);
+      chat(one, sink);
+    });
+    loses_some = words.are_lost();
   } else {
     document(record.parts, sink);
   }

@@ -14,6 +14,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/model_source.h"
+#include "engine/config/option_table.h"
 #include "engine/model_files/file.h"
 #include "engine/train/run_plan.h"
 
@@ -33,8 +34,9 @@ std::string text_of(const Json* object, const char* name) {
 }
 
 // Options with paths, which count from the directory where the run was started.
-constexpr std::array<std::string_view, 6> kPaths = {"model", "data",           "eval_data",
-                                                    "nvme",  "sample_prompts", "chat_template"};
+constexpr std::array<std::string_view, 8> kPaths = {"model",          "data",         "eval_data",
+                                                    "nvme",           "data_cache",   "machine",
+                                                    "sample_prompts", "chat_template"};
 
 // The path as it is from here: one that is not there is kept. A share of --data stands behind it.
 std::string path_from_here(const std::string& text, const std::string& directory) {
@@ -231,14 +233,21 @@ config::RunOptions options_of_run(const config::Options& given) {
   }
 }
 
-config::RunOptions model_of_run(const config::Options& given) {
-  if (given.resume_checkpoint.empty() || !given.model.empty()) return {};
+config::RunOptions model_of_run(config::Command command, const config::Options& given) {
+  if (given.resume_checkpoint.empty()) return {};
   const config::RunOptions all = options_of_run(given);
   if (all.json.empty()) return {};
   const Json options = Json::parse(all.json, all.source);
-  Json model = Json::object();
-  model.set("model", text_of(&options, "model"));
-  return {model.dump(), all.source};
+  const bool renders = command == config::Command::kEval || given.chat;
+  Json of_model = Json::object();
+  for (const char* name : {"model", "recipe", "chat_template", "chat_date"}) {
+    const bool is_wanted = renders || !std::string_view(name).starts_with("chat");
+    const Json* value = options.find(name);
+    if (value != nullptr && is_wanted && takes(*config::find_option(name), command)) {
+      of_model.set(name, *value);
+    }
+  }
+  return {of_model.dump(), all.source};
 }
 
 config::Options with_checkpoint(config::Options options) {

@@ -31,8 +31,9 @@ struct Resumed {
 // be read.
 config::RunOptions options_of_run(const config::Options& given);
 
-// For commands that only use a checkpoint: the model of the run, unless --model is given.
-config::RunOptions model_of_run(const config::Options& given);
+// For commands that only use a checkpoint: what the run says of its model, which options that are
+// given override: its directory, its recipe and, where chats are rendered, its template and date.
+config::RunOptions model_of_run(config::Command command, const config::Options& given);
 
 // The options with the checkpoint that --resume means: the newest whole one where it names a run.
 // Throws Error (kConfig) when that run has none.

@@ -9,9 +9,6 @@
 namespace strata::templates {
 namespace {
 
-// Each turn is rendered with all before it, so that a chat of very many would take hours.
-constexpr size_t kRenderedBytesMax = size_t{256} << 20;
-
 std::optional<RenderedChat> render_first(const ChatTemplate& chat_template, Chat chat, size_t count,
                                          bool with_prompt) {
   chat.message_count = count;
@@ -47,6 +44,16 @@ std::optional<std::vector<ByteRange>> targets_of(const ChatTemplate& chat_templa
 
 }  // namespace
 
+void RenderedBytes::add(size_t bytes) {
+  constexpr size_t kMost = size_t{256} << 20;
+  bytes_ += bytes;
+  if (bytes_ <= kMost) return;
+  throw Error(ErrorCode::kConfig,
+              "the chat has too many turns to tell what each of them adds (cut it into several, or "
+              "mark what the assistant writes by {% generation %} in a template of your own, and "
+              "give it by --chat-template)");
+}
+
 std::vector<size_t> assistant_turns(const Chat& chat) {
   std::vector<size_t> turns;
   const auto& messages = chat.messages->items();
@@ -77,15 +84,8 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
     return masked;
   }
   const size_t count = std::min(chat.messages->items().size(), chat.message_count);
-  size_t rendered_bytes = 0;
+  RenderedBytes rendered;
   for (const size_t index : assistant_turns(chat)) {
-    if (rendered_bytes > kRenderedBytesMax) {
-      throw Error(
-          ErrorCode::kConfig,
-          "the chat has too many turns to tell what each of them adds (cut it into several, "
-          "or mark what the assistant writes by {% generation %} in a template of your own, "
-          "and give it by --chat-template)");
-    }
     const bool is_last = index + 1 == count;
     const auto part = is_last ? std::nullopt : render_first(chat_template, chat, index + 1, false);
     if (!is_last && (!part || !whole.text.starts_with(part->text))) return std::nullopt;
@@ -93,7 +93,7 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
     const auto targets = targets_of(chat_template, chat, index, turn);
     if (!targets || targets->empty()) return std::nullopt;
     masked.targets.push_back(targets->front());
-    rendered_bytes += 2 * turn.text.size();
+    rendered.add(2 * turn.text.size());
   }
   masked.text = std::move(whole.text);
   return masked;

@@ -17,6 +17,16 @@ struct MaskedChat {
   std::vector<ByteRange> targets;
 };
 
+// What was rendered of one chat. A chat of very many turns, each of which is rendered with all before
+// it, would take hours. Failure: Error (kConfig) beyond 256 MiB.
+class RenderedBytes {
+ public:
+  void add(size_t bytes);
+
+ private:
+  size_t bytes_ = 0;
+};
+
 // Renders a chat, without a prompt for one more answer. Its targets are the {% generation %} blocks
 // of the template. Without such blocks they are, for each message of the assistant, what the
 // message adds to the rendering of the messages before it with their generation prompt.

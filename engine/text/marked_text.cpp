@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/marked_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace strata::text {
 namespace {
@@ -17,26 +21,7 @@ struct Border {
   size_t before = 0;
   size_t behind = 0;
 };
-
-// The number of bytes up to the end of each id, or nothing where the ids do not stand for the bytes
-// of the text one after another.
-std::vector<size_t> ends_of(const Tokenizer& tokenizer, const Ids& ids, std::string_view text) {
-  if (!tokenizer.keeps_bytes(text)) return {};
-  std::vector<size_t> ends;
-  ends.reserve(ids.size());
-  size_t end = 0;
-  for (const int32_t id : ids) {
-    end += static_cast<size_t>(tokenizer.bytes_of(id));
-    ends.push_back(end);
-  }
-  return end == text.size() ? ends : std::vector<size_t>();
-}
-
-Border border_in(const std::vector<size_t>& ends, size_t byte) {
-  const auto before = static_cast<size_t>(std::ranges::upper_bound(ends, byte) - ends.begin());
-  const size_t begin = before == 0 ? 0 : ends[before - 1];
-  return {before, before + (begin < byte ? 1 : 0)};
-}
+using Borders = std::vector<Border>;
 
 // `ids` are those of a text, and `first` those of its first bytes alone. Where these are not the
 // first ids of the text, a token lies across the border or cuts the text before it another way.
@@ -51,11 +36,73 @@ Border border_in(const Tokenizer& tokenizer, const Ids& ids, const Ids& first) {
   return {at, at + (left_bytes > 0 && at < ids.size() ? 1 : 0)};
 }
 
+// The borders at these bytes of a text, in their order. Nothing where its ids do not stand for its
+// normalized bytes one after another, or where normalizing goes over a border.
+std::optional<Borders> count_borders(const Tokenizer& tokenizer, const Ids& ids,
+                                     std::string_view text, const std::vector<size_t>& bytes) {
+  if (!tokenizer.keeps_bytes()) return std::nullopt;
+  const std::string normal = tokenizer.normalized(text);
+  std::vector<size_t> ends = {0};  // of the ids, behind the begin of the first
+  for (const int32_t id : ids) {
+    ends.push_back(ends.back() + static_cast<size_t>(tokenizer.bytes_of(id)));
+  }
+  if (ends.back() != normal.size()) return std::nullopt;
+  Borders borders;
+  size_t from = 0;
+  std::string joined;
+  for (const size_t byte : bytes) {
+    joined += tokenizer.normalized(text.substr(from, byte - from));
+    from = byte;
+    const auto next = std::ranges::upper_bound(ends, joined.size());
+    const auto before = static_cast<size_t>(next - ends.begin()) - 1;
+    borders.push_back({before, before + (ends[before] < joined.size() ? 1 : 0)});
+  }
+  joined += tokenizer.normalized(text.substr(from));
+  return joined == normal ? std::optional(borders) : std::nullopt;
+}
+
+// The same for every tokenizer, in the time that the texts before all borders take.
+Borders encode_borders(const Tokenizer& tokenizer, const Ids& ids, std::string_view text,
+                       const std::vector<size_t>& bytes, const EncodeOptions& options) {
+  constexpr size_t kEncodedBytesMax = size_t{64} << 20;
+  Borders borders;
+  size_t encoded_bytes = 0;
+  for (const size_t byte : bytes) {
+    encoded_bytes += byte;
+    if (encoded_bytes > kEncodedBytesMax) {
+      throw Error(ErrorCode::kConfig,
+                  fmt::format("tokenize chat: the chat has too many turns to find them among the "
+                              "tokens of its {} bytes, because this tokenizer changes texts (cut "
+                              "it into several)",
+                              text.size()));
+    }
+    borders.push_back(border_in(tokenizer, ids, tokenizer.encode(text.substr(0, byte), options)));
+  }
+  return borders;
+}
+
 // The part of a text that begins at `offset` of it and has no added tokens.
 void encode_part(const Tokenizer& tokenizer, std::string_view part, size_t offset,
                  std::span<const ByteRange> ranges, const EncodeOptions& options,
                  const TakeMarked& take) {
   const Ids ids = tokenizer.encode(part, options);
+  const auto within = [&](size_t byte) {  // the place in the part
+    return std::clamp(byte, offset, offset + part.size()) - offset;
+  };
+  std::vector<size_t> bytes;  // of borders between two bytes of the part
+  for (const ByteRange& range : ranges) {
+    for (const size_t byte : {within(range.begin), within(range.end)}) {
+      if (byte > 0 && byte < part.size()) bytes.push_back(byte);
+    }
+  }
+  std::optional<Borders> inner;
+  if (!bytes.empty()) inner = count_borders(tokenizer, ids, part, bytes);
+  if (!inner) inner = encode_borders(tokenizer, ids, part, bytes, options);
+  auto next = inner->begin();
+  const auto border_at = [&](size_t byte) {
+    if (byte == 0) return Border{0, 0};
+    return byte == part.size() ? Border{ids.size(), ids.size()} : *next++;
+  };
   size_t done = 0;  // ids that are handed out
   const auto hand_out = [&](size_t end, bool are_marked) {
     if (end <= done) return;
@@ -63,18 +110,11 @@ void encode_part(const Tokenizer& tokenizer, std::string_view part, size_t offse
     take(done == 0 && end == ids.size() ? ids : Ids(at(done), at(end)), are_marked);
     done = end;
   };
-  std::optional<std::vector<size_t>> ends;
-  const auto border_at = [&](size_t byte) {
-    if (byte <= offset) return Border{0, 0};
-    if (byte >= offset + part.size()) return Border{ids.size(), ids.size()};
-    if (!ends) ends = ends_of(tokenizer, ids, part);
-    if (!ends->empty()) return border_in(*ends, byte - offset);
-    return border_in(tokenizer, ids, tokenizer.encode(part.substr(0, byte - offset), options));
-  };
   for (const ByteRange& range : ranges) {
-    if (range.end <= offset || range.begin >= offset + part.size()) continue;
-    hand_out(border_at(range.begin).before, false);
-    hand_out(border_at(range.end).behind, true);
+    const Border begin = border_at(within(range.begin)), end = border_at(within(range.end));
+    if (within(range.begin) == within(range.end)) continue;  // it is in another part
+    hand_out(begin.before, false);
+    hand_out(end.behind, true);
   }
   hand_out(ids.size(), false);
 }

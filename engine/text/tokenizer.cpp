@@ -380,13 +380,16 @@ void Tokenizer::split_at_tokens(std::string_view text, const UsePart& use) const
       [&](int32_t id, size_t begin, size_t end) { use(text.substr(begin, end - begin), id); });
 }
 
-bool Tokenizer::keeps_bytes(std::string_view text) const {
+std::string Tokenizer::normalized(std::string_view text) const {
+  return normalizers_.empty() ? std::string(text) : normalize(normalizers_, text, false);
+}
+
+bool Tokenizer::keeps_bytes() const {
   const auto keeps = [](const PreTokenizeStep& step) {
     const auto* split = std::get_if<SplitStep>(&step);
     return split != nullptr && split->behavior != SplitBehavior::kRemoved;
   };
-  return byte_level_ && std::ranges::all_of(pre_tokenizers_, keeps) &&
-         (normalizers_.empty() || normalize(normalizers_, text, false) == text);
+  return byte_level_ && std::ranges::all_of(pre_tokenizers_, keeps);
 }
 
 uint32_t Tokenizer::count_bytes(int32_t id) const {

@@ -107,8 +107,10 @@ class Tokenizer {
   int64_t vocabulary_size() const { return vocabulary_size_; }
   // The memory that it holds or may hold later.
   int64_t bytes() const;
-  // Whether nothing is added to a text, replaced in it or left out before its tokens are found.
-  bool keeps_bytes(std::string_view text) const;
+  // A text as it is before tokens are found in it, and whether nothing is added to it or left out
+  // after that.
+  std::string normalized(std::string_view text) const;
+  bool keeps_bytes() const;
   // The bytes of a text that a token of the vocabulary stands for, where nothing was normalized.
   int64_t bytes_of(int32_t id) const { return token_bytes_[static_cast<size_t>(id)]; }
   // The text of a token in the vocabulary. Throws Error for an id that has none.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/best_checkpoint.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/config/json.h"
@@ -63,9 +66,16 @@ void BestCheckpoint::begin(int64_t last_step) {
     checkpoint::link_checkpoint(link, checkpoints, losses_.best_step);
   }
   kept_step_ = checkpoint::linked_step(link);
+  if (kept_step_) kept_loss_ = NAN;
   for (const HeldOutLoss& one : evaluated) {
     if (one.step == kept_step_) kept_loss_ = one.loss;
   }
+  if (!kept_step_ || !std::isnan(kept_loss_)) return;
+  log(LogLevel::kWarning,
+      fmt::format(
+          "best: {} is of step {}, whose held-out loss {} does not have: no later one takes "
+          "its place (remove {} to choose among the evaluations to come)",
+          link, *kept_step_, kMetricsFile, link));
 }
 
 bool BestCheckpoint::add(int64_t step, double loss) {

@@ -58,7 +58,8 @@ class BestCheckpoint {
   bool out_of_patience() const;
 
   const HeldOutLosses& losses() const { return losses_; }
-  // Of the checkpoint that is kept.
+  // Of the checkpoint that is kept; NaN where metrics.jsonl has lost its loss, so that no other one
+  // is known to be better.
   std::optional<int64_t> kept_step() const { return kept_step_; }
   double kept_loss() const { return kept_loss_; }
 

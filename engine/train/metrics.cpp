@@ -35,10 +35,12 @@ int64_t kept_bytes(const std::string& path, int64_t last_step) {
   int64_t bad_line = 0;
   while (lines.next()) {
     if (bad_line > 0) {
-      throw Error(ErrorCode::kCorrupt,
-                  fmt::format("continue metrics: {}:{}: the line is not the record of a step (move "
-                              "the file away; the run does not need it)",
-                              path, bad_line));
+      throw Error(
+          ErrorCode::kCorrupt,
+          fmt::format("continue metrics: {}:{}: the line is not the record of a step (remove "
+                      "that line and those behind it, or move the file away: then "
+                      "--patience counts anew, and best stays as it is)",
+                      path, bad_line));
     }
     if (!lines.has_end()) return kept;
     const std::optional<int64_t> step = step_of(lines.text(), path);

@@ -88,7 +88,8 @@ config::Json summary_json(const config::Options& options, const RunPlan& plan,
   json.set("stopped_early", result.stopped_early);
   config::Json best = config::Json::object();
   best.set("step", result.best_step.value_or(0));
-  best.set("held_out_loss", result.best_loss);
+  best.set("held_out_loss",
+           std::isnan(result.best_loss) ? config::Json() : config::Json(result.best_loss));
   best.set("checkpoint", best_link(options.out));
   json.set("best", result.best_step ? std::move(best) : config::Json());
   json.set("tokens", result.tokens);
