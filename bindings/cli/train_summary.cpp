@@ -140,7 +140,7 @@ std::string train_summary(const Outcome& outcome) {
         fmt::format("step     {} (median), {} predicted{}; {} tokens/s\n",
                     format_duration(result.median_step_s), format_duration(plan.predicted_step_s),
                     share_text(plan.predicted_step_s, result.median_step_s),
-                    format_count(static_cast<double>(result.tokens) / result.train_s));
+                    format_count(train::tokens_per_s(options, result)));
     const std::string limit = train::advice_text(advice);
     if (!limit.empty()) text += "limit    " + limit + '\n';
   }

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/json.h"
+#include "engine/data/record_messages.h"
 #include "engine/text/text_files.h"
 
 namespace strata::data {
@@ -22,21 +23,6 @@ struct KindEntry {
   const char* idle;
   std::array<const char*, 2> members;  // that identify the kind; may be null
 };
-
-// Roles of messages: the names of ShareGPT and others, and those of ChatML.
-constexpr std::array<std::pair<const char*, const char*>, 11> kShareGptRoles = {
-    {{"human", "user"},
-     {"user", "user"},
-     {"gpt", "assistant"},
-     {"chatgpt", "assistant"},
-     {"bing", "assistant"},
-     {"bard", "assistant"},
-     {"assistant", "assistant"},
-     {"system", "system"},
-     {"observation", "tool"},
-     {"tool", "tool"},
-     {"developer", "developer"}}};
-constexpr std::array<const char*, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 constexpr std::array<KindEntry, 5> kKinds = {{
     {RecordKind::kText, "text", "an empty text", {"text", nullptr}},
@@ -52,35 +38,6 @@ constexpr std::array<KindEntry, 5> kKinds = {{
      {"conversations", nullptr}},
 }};
 
-// A record, and what its file calls what we read.
-struct Place {
-  const std::string& where;  // file and line
-  const RecordColumns& columns;
-};
-
-Error bad_record(const Place& at, const std::string& cause) {
-  return Error(ErrorCode::kConfig, fmt::format("read data: {}: {}", at.where, cause));
-}
-
-const std::string& text_of(const Json& record, const char* name, const Place& at) {
-  const Json* value = record.find(name);
-  if (value == nullptr) {
-    throw bad_record(at, fmt::format("\"{}\" is missing (add it)", at.columns.theirs(name)));
-  }
-  if (value->is_string()) return value->string();
-  const bool is_list = value->is_array() || value->is_object();
-  throw bad_record(
-      at, fmt::format("\"{}\" is {}, not a string ({})", at.columns.theirs(name), value->describe(),
-                      value->is_null() ? "write \"\" where there is no text, or take the record out"
-                      : is_list        ? "write a text in quotes"
-                                       : "write it in quotes"));
-}
-
-bool has_text(const Json& record, const char* name) {
-  const Json* value = record.find(name);
-  return value != nullptr && value->is_string() && !value->string().empty();
-}
-
 // Neighbouring parts of one kind become one, so that fewer tokens are cut at their border.
 void add_segment(RecordText* record, std::string text, bool is_target) {
   if (text.empty()) return;
@@ -90,117 +47,6 @@ void add_segment(RecordText* record, std::string text, bool is_target) {
     parts.back().text += text;
   } else {
     parts.push_back({std::move(text), is_target});
-  }
-}
-
-const Json::Array& messages_of(const Json& record, const char* name, const Place& at) {
-  const Json& list = *record.find(name);
-  if (list.is_array() && !list.items().empty()) return list.items();
-  throw bad_record(at, fmt::format("\"{}\" is {}, not a list of messages (write [{{\"role\": "
-                                   "\"user\", \"content\": \"...\"}}])",
-                                   at.columns.theirs(name),
-                                   list.is_array() ? "an empty list" : list.describe()));
-}
-
-// Whether a member of a message has something in it.
-bool has_some(const Json& message, const char* name) {
-  const Json* value = message.find(name);
-  if (value == nullptr || value->is_null()) return false;
-  if (value->is_string()) return !value->string().empty();
-  return !value->is_array() || !value->items().empty();
-}
-
-// Text, a list of parts, or nothing beside calls of tools.
-void check_content(const Json& message, const Place& at) {
-  const Json* content = message.find("content");
-  if (content != nullptr && content->is_array()) return;
-  if ((content == nullptr || content->is_null()) && has_some(message, "tool_calls")) return;
-  (void)text_of(message, "content", at);
-}
-
-// What "train" or "weight" of a message says: whether to learn it. Takes them out of it.
-std::optional<bool> take_weight(Json& message, size_t number, const Place& at) {
-  std::optional<bool> learns;
-  for (const char* name : {"train", "weight"}) {
-    const Json* value = message.find(name);
-    if (value == nullptr || value->is_null()) continue;
-    const std::optional<double> weight = value->number();
-    learns = value->boolean();
-    if (weight == 0.0 || weight == 1.0) learns = weight == 1.0;
-    if (!learns) {
-      throw bad_record(
-          at, fmt::format(
-                  "the {} of message {} is {}, and only 0 and 1 are supported (give one of them)",
-                  name, number, value->describe()));
-    }
-  }
-  std::erase_if(message.members(), [](const config::JsonMember& member) {
-    return member.name == "train" || member.name == "weight";
-  });
-  return learns;
-}
-
-// What others call a role; null for a name that nobody uses.
-const char* role_of(const std::string& name) {
-  const auto entry = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
-                                  [&](const auto& one) { return name == one.first; });
-  return entry == kShareGptRoles.end() ? nullptr : entry->second;
-}
-
-// Adds a message, and says whether it has something to learn.
-void add_message(RecordText* record, Json message, const Place& at) {
-  ChatRecord& chat = *record->chat;
-  const size_t place = chat.messages.items().size();
-  std::string role = text_of(message, "role", at);
-  if (const char* known = role_of(role); at.columns.names("role") && known != nullptr) {
-    role = known;  // records with names of their own often have ShareGPT's roles
-    message.set("role", Json(role));
-  }
-  if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-    throw bad_record(at, fmt::format("the role \"{}\" is not known (name the roles {})", role,
-                                     fmt::join(kRoles, ", ")));
-  }
-  if (role != "tool") check_content(message, at);
-  const std::optional<bool> weight = take_weight(message, place + 1, at);
-  const bool is_answer = role == "assistant";
-  if (!is_answer && weight.value_or(false)) {
-    throw bad_record(at,
-                     fmt::format("message {} of the {} has \"train\" or \"weight\", but only what "
-                                 "the assistant says is learned (remove it from this message)",
-                                 place + 1, role));
-  }
-  const bool has_lesson =
-      is_answer && (has_some(message, "content") || has_some(message, "tool_calls"));
-  if (is_answer && !weight.value_or(true)) {
-    chat.skipped.push_back(place);
-  } else {
-    record->has_lesson = record->has_lesson || has_lesson || chat.learns_all;
-  }
-  chat.messages.push_back(std::move(message));
-}
-
-// A message of ShareGPT's names, which says who it is from.
-Json from_share_gpt(const Json& message, const Place& at) {
-  const std::string& from = text_of(message, "from", at);
-  const char* role = role_of(from);
-  if (role == nullptr) {
-    throw bad_record(at, fmt::format("messages from \"{}\" are not known (name them human, gpt "
-                                     "or system)",
-                                     from));
-  }
-  Json renamed = Json::object();
-  renamed.set("role", Json(role));
-  renamed.set("content", Json(text_of(message, "value", at)));
-  for (const char* name : {"train", "weight"}) {
-    if (const Json* value = message.find(name)) renamed.set(name, *value);
-  }
-  return renamed;
-}
-
-void add_messages(RecordText* text, const Json& record, const char* name, const Place& at) {
-  for (const Json& message : messages_of(record, name, at)) {
-    const bool is_share_gpt = message.find("from") != nullptr && message.find("role") == nullptr;
-    add_message(text, is_share_gpt ? from_share_gpt(message, at) : message, at);
   }
 }
 
@@ -224,8 +70,38 @@ void learn_last(RecordText& record) {
   }
 }
 
+// What other trainings have in records: learned as text alone, it would be learned wrongly.
+void refuse_other_lessons(const Json& record, const Place& at) {
+  for (const char* name : {"images", "videos", "audios"}) {
+    if (!has_some(record, name)) continue;
+    throw bad_record(at,
+                     fmt::format("its \"{}\" are not trained here, only text (leave such records "
+                                 "out, or the member, if the text means the same without it)",
+                                 name));
+  }
+  const Json* label = record.find("label");
+  if (label != nullptr && label->boolean() == false) {
+    throw bad_record(
+        at,
+        "its \"label\" is false, so the completion is not wanted (KTO), and preferences "
+        "are not trained here (leave such records out)");
+  }
+}
+
+// The list of tools, also where it is JSON in a text.
+Json tools_of(const Json& tools, const Place& at) {
+  if (!tools.is_string()) return tools;
+  if (tools.string().find_first_not_of(" \t\r\n") == std::string::npos) return Json();
+  try {
+    return Json::parse(tools.string(), at.where);
+  } catch (const Error& error) {
+    throw bad_record(
+        at, fmt::format("its \"tools\" is no JSON: {} (write a list of tools)", error.what()));
+  }
+}
+
 // What a record says beside its messages; the names are those that TRL reads.
-ChatRecord chat_of(const Json& record, const RecordRules& rules) {
+ChatRecord chat_of(const Json& record, const Place& at, const RecordRules& rules) {
   const auto member = [&](const char* name) {
     const Json* value = record.find(name);
     return value == nullptr ? Json() : *value;
@@ -233,7 +109,7 @@ ChatRecord chat_of(const Json& record, const RecordRules& rules) {
   ChatRecord chat;
   chat.messages = Json::array();
   chat.learns_all = rules.train_on == config::TrainOn::kEverything;
-  chat.tools = member("tools");
+  chat.tools = tools_of(member("tools"), at);
   chat.documents = member("documents");
   chat.variables = member("chat_template_kwargs");
   return chat;
@@ -284,6 +160,12 @@ RecordKind kind_of_record(const Json& record, const std::string& where, const Re
   for (const config::JsonMember& member : record.members()) {
     members.push_back(rules.columns.theirs(member.name));
   }
+  if (record.find("chosen") != nullptr && record.find("rejected") != nullptr) {
+    throw bad_record(
+        at,
+        "it has chosen and rejected answers, and preferences (DPO) are not trained here "
+        "(name the answers to learn by --columns completion=chosen)");
+  }
   throw bad_record(
       at, fmt::format("not a known record: it has {} (write in each line \"text\", "
                       "\"prompt\" and \"completion\", \"messages\", \"instruction\" and "
@@ -323,7 +205,7 @@ void add_prompt_completion(RecordText* text, const Json& record, const Place& at
     add_segment(text, text_of(record, "prompt", at), learns_prompt);
     return add_segment(text, text_of(record, "completion", at), true);
   }
-  text->chat = chat_of(record, rules);
+  text->chat = chat_of(record, at, rules);
   if (!record.find("prompt")->is_array()) {
     add_message(text, message_of("user", text_of(record, "prompt", at)), at);
     return add_message(text, message_of("assistant", text_of(record, "completion", at)), at);
@@ -353,7 +235,7 @@ void add_history(RecordText* text, const Json& history, const Place& at) {
 
 void add_alpaca_chat(RecordText* text, const Json& record, const Json* history, const Place& at,
                      const RecordRules& rules) {
-  text->chat = chat_of(record, rules);
+  text->chat = chat_of(record, at, rules);
   if (has_text(record, "system")) {
     add_message(text, message_of("system", text_of(record, "system", at)), at);
   }
@@ -393,6 +275,7 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
         at, fmt::format("holds {}, but the file began with {} (put each kind in a file of its own)",
                         name_of(here), name_of(kind)));
   }
+  if (kind != RecordKind::kText) refuse_other_lessons(record, at);
   switch (kind) {
     case RecordKind::kText:
       (void)text_of(record, "text", at);
@@ -408,7 +291,7 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
       break;
     case RecordKind::kMessages:
     case RecordKind::kShareGpt:
-      text.chat = chat_of(record, rules);
+      text.chat = chat_of(record, at, rules);
       if (kind == RecordKind::kShareGpt && has_text(record, "system")) {
         add_message(&text, message_of("system", text_of(record, "system", at)), at);
       }

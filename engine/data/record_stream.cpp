@@ -44,12 +44,15 @@ class Characters {
     while (is_white(next)) next = take();
     return next;
   }
-  // The start of a string whose opening quote was taken.
+  // The start of a string whose opening quote was taken, as it is written.
   std::string take_string() {
     std::string start;
+    const auto keep = [&](int next) {
+      if (next >= 0 && start.size() < kShownBytes) start += static_cast<char>(next);
+    };
     for (int next = take(); next >= 0 && next != '"'; next = take()) {
-      if (start.size() < kShownBytes) start += static_cast<char>(next);
-      if (next == '\\') take();
+      keep(next);
+      if (next == '\\') keep(take());
     }
     return start;
   }
@@ -171,6 +174,19 @@ config::Json parse_record(std::string_view item, const std::string& path, int64_
   return config::parse_json_at(line, item, path, {.bytes = kRecordBytesMax}, kOneRecord);
 }
 
+namespace {
+
+std::string without_escapes(const std::string& name) {
+  if (name.find('\\') == std::string::npos) return name;
+  try {
+    return config::Json::parse('"' + name + '"', "a name").string();
+  } catch (const Error&) {
+    return name;  // it was cut, or is no JSON
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> first_members(const std::string& path) {
   Characters file(path);
   int next = file.take_value();
@@ -181,7 +197,7 @@ std::vector<std::string> first_members(const std::string& path) {
   for (int depth = 1; depth > 0 && (next = file.take_value()) >= 0;) {
     if (next == '"') {
       const std::string start = file.take_string();
-      if (depth == 1 && is_name) names.push_back(start);
+      if (depth == 1 && is_name) names.push_back(without_escapes(start));
       is_name = false;
     } else {
       depth += next == '{' || next == '[' ? 1 : next == '}' || next == ']' ? -1 : 0;

@@ -49,7 +49,7 @@ std::vector<Tile> tiles_of(const RunRecord& run) {
                  predicted ? format_duration(*predicted) + " predicted" : "median"});
   const auto tokens = [](const StepRecord& step) { return step.tokens; };
   all.push_back({"Tokens a second", format_count(tokens_per_s(run)),
-                 format_count(sum_of(run, tokens)) + " tokens"});
+                 format_count(sum_of(run, tokens)) + " tokens learned"});
   const auto stall = [](const StepRecord& step) { return step.stall_total_s(); };
   all.push_back({"Compute waited", percent(sum_of(run, stall) / sum_of(run, length)),
                  "of the time in steps"});

@@ -108,10 +108,13 @@ double median_of(const RunRecord& run, double (*value)(const StepRecord&)) {
   return *middle;
 }
 
+// Of all positions of the sequences, which a plan counts too.
 double tokens_per_s(const RunRecord& run) {
+  const Number per_s = RunRecord::number(run.plan, {"predicted_tokens_per_s"});
+  const Number step_s = RunRecord::number(run.plan, {"predicted_step_s"});
   const double seconds = sum_of(run, [](const StepRecord& step) { return step.step_s; });
-  return seconds > 0 ? sum_of(run, [](const StepRecord& step) { return step.tokens; }) / seconds
-                     : NAN;
+  const double steps = sum_of(run, [](const StepRecord&) { return 1.0; });
+  return seconds > 0 ? per_s.value_or(NAN) * step_s.value_or(NAN) * steps / seconds : NAN;
 }
 
 std::string percent(double share) {

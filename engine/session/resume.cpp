@@ -210,6 +210,29 @@ std::string joined(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+namespace {
+
+// The options in the newest checkpoint of a run, whose run.json is `about`; an empty object where
+// there is none yet, or none that can be read, which is reported when it is opened.
+Json newest_options(const std::string& run, const Json& about) {
+  try {
+    const std::string nonce = text_of(&about, "run");
+    const std::string path =
+        checkpoint::find_checkpoint(run + "/" + train::kCheckpointsFolder,
+                                    checkpoint::CheckpointCheck::kManifest,
+                                    nonce.empty() ? std::nullopt : std::optional(nonce))
+            .path;
+    if (path.empty()) return Json::object();
+    const Json trainer = checkpoint::read_manifest(path).trainer;
+    const Json* options = trainer.find("options");
+    return options == nullptr ? Json::object() : *options;
+  } catch (const Error&) {
+    return Json::object();
+  }
+}
+
+}  // namespace
+
 config::RunOptions options_of_run(const config::Options& given) {
   if (!given.resume) return {};
   const std::string& named = given.resume_checkpoint;
@@ -223,7 +246,7 @@ config::RunOptions options_of_run(const config::Options& given) {
     const Json* found = about.find("options");
     const std::string run = is_run ? from : run_around(named);
     if (found == nullptr) return {"", source, run};
-    Json options = *found;
+    Json options = is_run ? train::settled_options(*found, newest_options(from, about)) : *found;
     // Runs from before there was a choice made a stream of all records.
     if (options.find("samples") == nullptr) options.set("samples", "stream");
     return {options.dump(), source, run};

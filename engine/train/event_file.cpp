@@ -91,7 +91,7 @@ EventFile::EventFile(const std::string& directory, int64_t first_step, double ti
 }
 
 void EventFile::append(const StepMetrics& metrics) {
-  const auto tokens = static_cast<double>(metrics.tokens);
+  const auto tokens = static_cast<double>(metrics.positions);
   const Scalar scalars[] = {{"train/loss", metrics.loss},
                             {"train/grad_norm", metrics.grad_norm},
                             {"train/lr", metrics.lr},

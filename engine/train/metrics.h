@@ -18,7 +18,8 @@ struct StepMetrics {
   bool skipped = false;  // the step has no target token, so it updated nothing
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0;     // that are learned
+  int64_t positions = 0;  // of all sequences, also what is only read and what is padding
   double step_s = 0;
   std::vector<std::pair<std::string, double>> stall_s = {};  // by cause
   int64_t nvme_read_bytes = 0;

@@ -45,7 +45,7 @@ std::string ProgressLine::step(const StepMetrics& metrics, double now_s) {
   };
   smooth(weight_, 1);
   smooth(step_s_, metrics.step_s);
-  smooth(tokens_, static_cast<double>(metrics.tokens));
+  smooth(tokens_, static_cast<double>(metrics.positions));
   smooth(stall_s_, metrics.stall_total_s());
   smooth(nvme_bytes_, static_cast<double>(metrics.nvme_read_bytes + metrics.nvme_write_bytes));
   smooth(file_bytes_, static_cast<double>(metrics.file_read_bytes));

@@ -345,6 +345,7 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   metrics.grad_norm = instance.grad_norm;
   metrics.lr = instance.settings.lr;
   metrics.tokens = instance.target_count;
+  metrics.positions = options_.step_samples() * options_.sequence_length;
   metrics.step_s = step_s;
   metrics.epoch = epochs_at(options_, *job_.data, flight.step);
   metrics.time_s = unix_time_s();

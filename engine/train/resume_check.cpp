@@ -174,6 +174,13 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
   return changes;
 }
 
+Json settled_options(Json options, const Json& of_checkpoint) {
+  for (const std::string_view name : kBreaking) {
+    if (const Json* saved = of_checkpoint.find(name)) options.set(std::string(name), *saved);
+  }
+  return options;
+}
+
 ResumeChanges changed_data(const Json& about, const data::Dataset& data) {
   ResumeChanges changes;
   const Json* saved = about.find("data");

@@ -32,6 +32,10 @@ checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
 // `about` comes from a manifest; values that it lacks count as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
 
+// The options of a run, with the values of its newest checkpoint where another one would not
+// continue it: a start that was forced to have that has ended before its first checkpoint.
+config::Json settled_options(config::Json options, const config::Json& of_checkpoint);
+
 // The changes of the data, which must have been read.
 ResumeChanges changed_data(const config::Json& about, const data::Dataset& data);
 

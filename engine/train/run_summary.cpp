@@ -68,6 +68,12 @@ RunMemory memory_of(const RunPlan& plan, const TrainResult& result) {
   return memory;
 }
 
+double tokens_per_s(const config::Options& options, const TrainResult& result) {
+  const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
+  return static_cast<double>(steps * options.step_samples() * options.sequence_length) /
+         result.train_s;
+}
+
 config::Json summary_json(const config::Options& options, const RunPlan& plan,
                           const TrainResult& result, double total_s) {
   const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
@@ -93,7 +99,7 @@ config::Json summary_json(const config::Options& options, const RunPlan& plan,
   best.set("checkpoint", best_link(options.out));
   json.set("best", result.best_step ? std::move(best) : config::Json());
   json.set("tokens", result.tokens);
-  json.set("tokens_per_s", measured(static_cast<double>(result.tokens) / result.train_s));
+  json.set("tokens_per_s", measured(tokens_per_s(options, result)));
   json.set("median_step_s", measured(result.median_step_s));
   json.set("predicted_step_s", plan.predicted_step_s);
   json.set("busy_s", seconds_by_lane(result.busy_s));

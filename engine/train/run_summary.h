@@ -20,6 +20,9 @@ struct RunMemory {
 };
 RunMemory memory_of(const RunPlan& plan, const TrainResult& result);
 
+// Positions of all sequences of the steps that were done, a second.
+double tokens_per_s(const config::Options& options, const TrainResult& result);
+
 // summary.json: what was trained, times by cause, bytes, memory and the last checkpoint. Times and
 // losses are null when no step was left to do.
 config::Json summary_json(const config::Options& options, const RunPlan& plan,
