@@ -31,7 +31,7 @@ constexpr const char* kMetrics =
     R"("nvme_write_bytes": 2000000, "time": 1700000003})"
     "\n";
 
-constexpr const char* kPlan = R"({"predicted_step_s": 1.5, "predicted_tokens_per_s": 66.0,
+constexpr const char* kPlan = R"({"predicted_step_s": 1.5, "predicted_tokens_per_s": 80.0,
   "bottleneck": "NVMe writes", "compute_stall_s": 0.25, "nvme_read_bytes": 2000,
   "nvme_write_bytes": 4000000, "busy_s": {"compute": 1.25, "write": 0.5},
   "host": {"bytes": 1048576, "budget_bytes": 2097152, "purposes": {"weights": 1048576}},
@@ -88,13 +88,13 @@ TEST_F(Reports, SayWhatTheFilesSay) {
   EXPECT_SAYS(text, "<b>6.5000</b><small>7.2500 at first</small>");
   EXPECT_SAYS(text, "<b>7.1250</b><small>least 7.1250 at step 1</small>");
   EXPECT_SAYS(text, "<b>3 s</b><small>1.5 s predicted</small>") << "the upper median";
-  EXPECT_SAYS(text, "<b>50</b><small>200 tokens</small>");
+  EXPECT_SAYS(text, "<b>60</b><small>200 tokens learned</small>");
   EXPECT_SAYS(text, "<span>Compute waited</span><b>10%</b>");
   EXPECT_SAYS(text, "<b>8.00 MB</b><small>by steps</small>") << "of 2 ranks";
   EXPECT_SAYS(text, "Step 2 ended on 2023-11-14 22:13:23 UTC");
   EXPECT_SAYS(text, "2 ranks");
   EXPECT_SAYS(text, "<tr><td>a step takes</td><td>1.5 s</td><td>3 s</td><td>2.00</td></tr>");
-  EXPECT_SAYS(text, "<tr><td>tokens a second</td><td>66</td><td>50</td><td>0.76</td></tr>");
+  EXPECT_SAYS(text, "<tr><td>tokens a second</td><td>80</td><td>60</td><td>0.75</td></tr>");
   EXPECT_SAYS(text, "<tr><td>compute waits in a step</td><td>0.25 s</td><td>0.3 s</td>");
   EXPECT_SAYS(text, "<tr><td>a step reads from drives</td><td>1.95 KiB</td><td>1.95 KiB</td>");
   EXPECT_SAYS(text, "By the plan, a step is limited by NVMe writes.");
