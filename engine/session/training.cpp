@@ -418,7 +418,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     write_summary(result);
     return result;
   } catch (const Error& error) {
-    // After the run has begun, an error that something does not fit, or cannot be read, is a failure
+    // After the run has begun, an error that something does not fit, or is not there, is a failure
     // that keeps the last checkpoint, not a refusal that changed nothing.
     const bool is_refusal =
         error.code() == ErrorCode::kDoesNotFit || error.code() == ErrorCode::kConfig;

@@ -17,8 +17,8 @@ struct MaskedChat {
   std::vector<ByteRange> targets;
 };
 
-// What was rendered of one chat. A chat of very many turns, each of which is rendered with all before
-// it, would take hours. Failure: Error (kConfig) beyond 256 MiB.
+// What was rendered of one chat. A chat of very many turns, each of which is rendered with all
+// before it, would take hours. Failure: Error (kConfig) beyond 256 MiB.
 class RenderedBytes {
  public:
   void add(size_t bytes);

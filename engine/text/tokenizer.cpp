@@ -396,9 +396,8 @@ uint32_t Tokenizer::count_bytes(int32_t id) const {
   constexpr std::string_view kSpace = "▁";
   if (!has(id)) return 0;
   const std::string& piece = piece_of(id);
-  const bool is_byte = piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>');
   if (added_by_id_.contains(id)) return static_cast<uint32_t>(piece.size());
-  if (is_byte) return 1;
+  if (piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>')) return 1;
   size_t bytes = 0;
   for (size_t at = 0; at < piece.size(); at += utf8_length(piece[at])) {
     const bool is_one = byte_level_ || piece.compare(at, kSpace.size(), kSpace) == 0;

@@ -5,6 +5,7 @@
 
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/train/metrics.h"
+#include "tests/support/log_capture.h"
 #include "tests/support/small_model.h"
 #include "tests/train/written_checkpoint.h"
 
@@ -93,6 +94,18 @@ TEST_F(BestCheckpoints, ALinkToNothingIsRemovedAndTheNextEvaluationIsTheBest) {
   EXPECT_FALSE(fs::is_symlink(best_link(run_)));
   EXPECT_TRUE(best.add(2, 4.0)) << "none is kept that is better";
   EXPECT_EQ(best.losses().best_step, 1) << "patience counts from the least of all";
+}
+
+// metrics.jsonl may have been moved away: then no other state is known to be better.
+TEST_F(BestCheckpoints, WhatIsKeptStaysWhereItsLossIsLost) {
+  checkpoint_of(1);
+  checkpoint::link_checkpoint(best_link(run_), directory_, 1);
+  const test::LogCapture captured;
+  BestCheckpoint best = begun(2);
+  EXPECT_NE(captured.text().find("is of step 1, whose held-out loss"), std::string::npos);
+  EXPECT_FALSE(best.add(3, 0.5));
+  EXPECT_EQ(best.kept_step(), 1);
+  EXPECT_EQ(linked_step(best_link(run_)), 1);
 }
 
 // The least loss was before --keep-best, and its state is gone.

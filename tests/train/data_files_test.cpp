@@ -30,6 +30,9 @@ TEST_F(NaturalLayout, RecordsWithPromptsArePacked) {
             SampleLayout::kPacked);
   EXPECT_EQ(of({write("later.jsonl", "\n \n{\"instruction\":\"a\",\"output\":\"b\"}\n")}),
             SampleLayout::kPacked);
+  const std::string escaped =
+      write("escaped.jsonl", R"({"\u0432\u043e\u043f\u0440\u043e\u0441":"a","answer":"b"})");
+  EXPECT_EQ(of({escaped}, {"prompt=вопрос", "completion=answer"}), SampleLayout::kPacked);
   EXPECT_EQ(of({write("no_name", R"({"prompt":"a","completion":"b"})")}), SampleLayout::kPacked);
 }
 

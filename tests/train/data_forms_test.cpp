@@ -206,6 +206,64 @@ TEST_F(DataForms, ShareGptHasSystemsToolsAndOtherNames) {
                         R"({"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})")}));
 }
 
+TEST_F(DataForms, ShareGptCallsTools) {
+  const std::string theirs = write(
+      "a.jsonl", R"({"tools":"[{\"name\":\"f\"}]","conversations":[{"from":"Human","value":"Q"},)"
+                 R"({"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"a\":1}}"},)"
+                 R"({"from":"observation","value":"3"},{"from":"GPT","value":"A"}]})");
+  const std::string ours = write(
+      "b.jsonl",
+      R"({"tools":[{"name":"f"}],"messages":[{"role":"user","content":"Q"},{"role":"assistant",)"
+      R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},)"
+      R"({"role":"tool","content":"3"},{"role":"assistant","content":"A"}]})");
+  const text::Tokenizer tokenizer = test::byte_tokenizer(
+      "{{ tools|tojson }}{% for m in messages %}{{ m.role }}:{{ m.content }}"
+      "{{ m.tool_calls|tojson if m.tool_calls }};{% endfor %}");
+  const auto tokens = [&](const std::string& path) {
+    const auto data =
+        Dataset::open({path}, &tokenizer, {.length = 1, .vocabulary = 300, .keeps_tail = true});
+    return shown(data);
+  };
+  EXPECT_EQ(tokens(theirs), tokens(ours));
+  const std::string error =
+      error_of(write("c.jsonl", R"({"conversations":[{"from":"human","value":"Q"},)"
+                                R"({"from":"function_call","value":"call f"}]})"),
+               {.length = 1});
+  EXPECT_TRUE(contains(error, "c.jsonl:1: a message from function_call is no call")) << error;
+}
+
+// Files of tables have every member in every row.
+TEST_F(DataForms, MembersOfMessagesThatAreNullAreNotThere) {
+  const auto of = [&](const char* name, const std::string& null) {
+    return write(name, R"({"messages":[{"role":"user","content":"Q")" + null +
+                           R"(},{"role":"assistant","content":"A")" + null + "}]}");
+  };
+  const text::Tokenizer tokenizer = test::byte_tokenizer(
+      "{% for m in messages %}{{ m.content }}{% if m.tool_calls is defined %}"
+      "{{ m.tool_calls|length }}{% endif %}{% endfor %}");
+  const auto tokens = [&](const std::string& path) {
+    return shown(
+        Dataset::open({path}, &tokenizer, {.length = 1, .vocabulary = 300, .keeps_tail = true}));
+  };
+  EXPECT_EQ(tokens(of("a.jsonl", R"(,"tool_calls":null)")), tokens(of("b.jsonl", "")));
+}
+
+TEST_F(DataForms, WhatIsNoTextAndPreferencesAreRefusedByName) {
+  const auto error = [&](const std::string& record) {
+    return error_of(write("a.jsonl", record), {.length = 1});
+  };
+  const std::string chat = R"("messages":[{"role":"user","content":"Q"},)"
+                           R"({"role":"assistant","content":"A"}])";
+  EXPECT_TRUE(
+      contains(error("{" + chat + R"(,"images":["a.jpg"]})"), "\"images\" are not trained"));
+  EXPECT_EQ(error("{" + chat + R"(,"images":[]})"), "no error");
+  EXPECT_TRUE(contains(error(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"),
+                       "a message has a part of type \"image_url\""));
+  EXPECT_TRUE(contains(error(R"({"prompt":"a","completion":"b","label":false})"), "(KTO)"));
+  EXPECT_EQ(error(R"({"prompt":"a","completion":"b","label":true})"), "no error");
+  EXPECT_TRUE(contains(error(R"({"prompt":"a","chosen":"b","rejected":"c"})"), "(DPO)"));
+}
+
 TEST_F(DataForms, SeveralFilesFollowOneAnother) {
   const std::string a = write("a.jsonl", R"({"text":"a"})");
   const std::string b = write("b.txt", "bb");

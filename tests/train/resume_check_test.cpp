@@ -21,6 +21,18 @@ config::Json about(const config::Options& options) {
   return json;
 }
 
+// A start with other values, forced and killed before its first checkpoint, is forgotten, except
+// for what a run may change.
+TEST(ResumeCheck, AForcedStartWithoutACheckpointIsForgotten) {
+  config::Options saved, forced;
+  forced.seed = 5;
+  forced.lr = 0.5;
+  const auto options = [](const config::Options& of) { return *about(of).find("options"); };
+  const config::Json settled = settled_options(options(forced), options(saved));
+  EXPECT_EQ(settled.find("seed")->int64(), 0);
+  EXPECT_EQ(settled.find("lr")->number(), 0.5);
+}
+
 // What counts is how many copies of the state there are, however the options say it.
 TEST(ResumeCheck, ANumberOfCopiesIsComparedAndNotItsOption) {
   const auto changed = [](const config::Options& before, const config::Options& now) {
