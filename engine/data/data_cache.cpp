@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -47,6 +48,7 @@ Error unusable_cache(const std::string& path, int error) {
 }
 
 void sync_folder(const std::string& path) {
+  const BlockingCall call("sync", path);
   const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0 || fsync(folder) != 0) {
     const int error = errno;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -49,6 +50,7 @@ LongArray LongArray::open(const std::string& path, int64_t width, int64_t count,
                           int64_t offset_bytes) {
   LongArray array(width, std::max<int64_t>(1, kChecksumBytes / width));
   array.path_ = path;
+  const BlockingCall call("open", path);
   array.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (array.file_ < 0) {
     throw system_error(ErrorCode::kConfig, fmt::format("open token file: {}", path), errno);
@@ -134,6 +136,7 @@ void LongArray::finish() {
   }
   blocks_.clear();
   is_whole_ = true;
+  const BlockingCall call("sync", path_);
   if (fsync(file_) == 0) return;
   throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path_), errno);
 }
@@ -141,8 +144,10 @@ void LongArray::finish() {
 void LongArray::write_block(const char* from, int64_t bytes) {
   require_spare(file_, path_, bytes);
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t put =
-        pwrite(file_, from + done, static_cast<size_t>(bytes - done), file_bytes_ + done);
+    const ssize_t put = [&] {
+      const BlockingCall call("write", path_);
+      return pwrite(file_, from + done, static_cast<size_t>(bytes - done), file_bytes_ + done);
+    }();
     if (put >= 0) {
       done += put;
     } else if (errno == ENOSPC || errno == EDQUOT) {
@@ -189,7 +194,10 @@ void LongArray::read_file(int64_t first, int64_t count, char* out) const {
   const int64_t bytes = count * width_;
   const int64_t begin = offset_bytes_ + first * width_;
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t got = pread(file_, out + done, static_cast<size_t>(bytes - done), begin + done);
+    const ssize_t got = [&] {
+      const BlockingCall call("read", path_);
+      return pread(file_, out + done, static_cast<size_t>(bytes - done), begin + done);
+    }();
     if (got > 0) {
       done += got;
     } else if (got == 0) {
