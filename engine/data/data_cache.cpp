@@ -17,6 +17,7 @@
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/data/data_key.h"
+#include "engine/data/disk_full.h"
 #include "engine/text/text_files.h"
 #include "io/scratch_file.h"
 
@@ -53,7 +54,7 @@ void sync_folder(const std::string& path) {
   if (folder < 0 || fsync(folder) != 0) {
     const int error = errno;
     if (folder >= 0) close(folder);
-    throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path), error);
+    throw_not_written(path, error);
   }
   close(folder);
 }
@@ -102,6 +103,13 @@ std::string hex(uint64_t value) {
 void require_file(const std::string& path, const char* name) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) throw Damage{fmt::format("{} is missing", name)};
+}
+
+void write_about(const std::string& path, const std::string& text) {
+  LongArray file(1, std::ssize(text));
+  file.write_to(path);
+  file.append(text.data(), std::ssize(text));
+  file.finish();
 }
 
 Json about_array(const LongArray& array) {
@@ -283,9 +291,9 @@ void DataCache::commit(ReadData& data) {
   if (data.packing) add("rows", data.packing->row_starts.array());
   about.set("files", std::move(files));
   const std::string text = about.dump();
-  text::write_text_file(draft(kAbout), text + "\n" + digest_of(text) + "\n");
+  write_about(draft(kAbout), text + "\n" + digest_of(text) + "\n");
   sync_folder(path_ + ".part");
-  if (rename((path_ + ".part").c_str(), path_.c_str()) != 0) throw unusable_cache(path_, errno);
+  if (rename((path_ + ".part").c_str(), path_.c_str()) != 0) throw_not_written(path_, errno);
   is_begun_ = false;
   sync_folder(directory_);
 }

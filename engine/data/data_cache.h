@@ -33,7 +33,7 @@ class DataCache {
   // Begins to write, with the lock: `data` has no tokens yet. Removes what other processes left.
   // Throws Error (kDoesNotFit) where the disk has less room than such a text probably needs.
   void begin(ReadData& data, int64_t text_bytes);
-  // Writes what is left of `data`.
+  // Writes what is left of `data`. Throws DiskFull where the disk has no room for it.
   void commit(ReadData& data);
 
   const std::string& path() const { return path_; }

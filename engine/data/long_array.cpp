@@ -23,21 +23,17 @@ namespace {
 
 constexpr int64_t kChecksumBytes = 1 << 20;
 
-DiskFull full_disk(const std::string& path, int64_t free_bytes) {
-  return DiskFull(
-      ErrorCode::kDoesNotFit,
-      fmt::format("write tokens: {}: its disk has only {} free, which are left to other "
-                  "programs (free some space, or give another disk by --data-cache DIR)",
-                  path, format_bytes(free_bytes)));
-}
-
 // Other programs need some space too: 5% of the disk, and at most 1 GiB.
 void require_spare(int file, const std::string& path, int64_t bytes) {
   struct statvfs info {};
   if (fstatvfs(file, &info) != 0) return;
   const auto of = [&](uint64_t blocks) { return static_cast<int64_t>(blocks * info.f_frsize); };
   const int64_t spare = std::min(kGiB, of(info.f_blocks) / 20);
-  if (of(info.f_bavail) < spare + bytes) throw full_disk(path, of(info.f_bavail));
+  if (of(info.f_bavail) >= spare + bytes) return;
+  throw DiskFull(ErrorCode::kDoesNotFit,
+                 fmt::format("write tokens: {}: its disk has only {} free, which are left to other "
+                             "programs (free some space, or give another disk by --data-cache DIR)",
+                             path, format_bytes(of(info.f_bavail))));
 }
 
 }  // namespace
@@ -91,8 +87,7 @@ void LongArray::write_to(const std::string& path) {
   path_ = path;
   written_sum_.emplace(0, 0, 0);
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file_ >= 0) return;
-  throw system_error(ErrorCode::kConfig, fmt::format("write tokens: {}", path), errno);
+  if (file_ < 0) throw_not_written(path, errno, ErrorCode::kConfig);
 }
 
 void LongArray::append(const void* elements, int64_t count) {
@@ -137,8 +132,7 @@ void LongArray::finish() {
   blocks_.clear();
   is_whole_ = true;
   const BlockingCall call("sync", path_);
-  if (fsync(file_) == 0) return;
-  throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path_), errno);
+  if (fsync(file_) != 0) throw_not_written(path_, errno);
 }
 
 void LongArray::write_block(const char* from, int64_t bytes) {
@@ -150,10 +144,8 @@ void LongArray::write_block(const char* from, int64_t bytes) {
     }();
     if (put >= 0) {
       done += put;
-    } else if (errno == ENOSPC || errno == EDQUOT) {
-      throw full_disk(path_, 0);
     } else if (errno != EINTR) {
-      throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path_), errno);
+      throw_not_written(path_, errno);
     }
   }
   // Dirty pages shall not pile up until the end.
