@@ -206,6 +206,8 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
     data.kept_in = path_;
     return data;
   } catch (const Damage& damage) {
+    // Without the lock, it may be another process that makes them again at this moment.
+    if (lock_ < 0) return std::nullopt;
     log(LogLevel::kWarning,
         fmt::format("data: {}: the tokens kept there are damaged: {} (they are made again; if "
                     "this happens often, give another disk by --data-cache DIR)",
@@ -227,8 +229,10 @@ void DataCache::lock() {
 
 // Folders that processes left which ended while they wrote.
 void DataCache::remove_leftovers() const {
+  std::error_code error;
+  fs::remove_all(path_, error);  // damaged, or not there
+  if (error) throw unusable_cache(path_, error.value());
   std::error_code ignored;
-  fs::remove_all(path_, ignored);  // damaged, or not there
   fs::remove_all(path_ + ".part", ignored);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, ignored)) {
     if (!is_draft(entry.path())) continue;

@@ -355,6 +355,24 @@ TEST_F(DataCaches, ADiskWithoutRoomForAFileEndsNoRun) {
   }
 }
 
+// A folder on which something is mounted cannot be removed, as one of another user.
+TEST_F(DataCaches, DamageThatCannotBeRemovedIsFoundAtOnce) {
+  const std::string path = write("a.txt", words(1000));
+  DataOptions options = cached({.length = 24});
+  const std::string told = told_of(open(path, options));
+  const auto disk = test::SmallFileSystem::in_memory(kept().front(), "1m");
+  if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+  EXPECT_TRUE(contains(error_of(path, options), "open token cache: " + kept().front()))
+      << error_of(path, options);
+  options.cache.is_given = false;
+  const test::LogCapture captured;
+  EXPECT_EQ(told_of(open(path, options)), told);
+  const std::string said = captured.text();
+  EXPECT_TRUE(contains(said, "held in memory now")) << said;
+  EXPECT_TRUE(contains(said, "are damaged")) << said;
+  EXPECT_EQ(said.find("are damaged"), said.rfind("are damaged")) << said;
+}
+
 // What is remembered of files does not grow with their number.
 TEST_F(DataCaches, ManyFilesHaveASmallKey) {
   std::vector<std::string> paths;
