@@ -96,7 +96,8 @@ class TextPrinter {
   void print_more(State& state) {
     if (!state.is_begun) {
       if (texts_.size() > 1) std::printf("--- %zu of %zu ---\n", turn_ + 1, texts_.size());
-      if (!is_chat_) std::fputs(texts_[turn_].prompt.c_str(), stdout);
+      const std::string& prompt = texts_[turn_].prompt;
+      if (!is_chat_) std::fwrite(prompt.data(), 1, prompt.size(), stdout);
       state.is_begun = true;
     }
     std::fwrite(state.text.data() + state.printed, 1, state.text.size() - state.printed, stdout);

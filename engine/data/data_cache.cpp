@@ -11,11 +11,13 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/data/data_key.h"
+#include "engine/data/disk_full.h"
 #include "engine/text/text_files.h"
 #include "io/scratch_file.h"
 
@@ -47,11 +49,12 @@ Error unusable_cache(const std::string& path, int error) {
 }
 
 void sync_folder(const std::string& path) {
+  const BlockingCall call("sync", path);
   const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0 || fsync(folder) != 0) {
     const int error = errno;
     if (folder >= 0) close(folder);
-    throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path), error);
+    throw_not_written(path, error);
   }
   close(folder);
 }
@@ -100,6 +103,13 @@ std::string hex(uint64_t value) {
 void require_file(const std::string& path, const char* name) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) throw Damage{fmt::format("{} is missing", name)};
+}
+
+void write_about(const std::string& path, const std::string& text) {
+  LongArray file(1, std::ssize(text));
+  file.write_to(path);
+  file.append(text.data(), std::ssize(text));
+  file.finish();
 }
 
 Json about_array(const LongArray& array) {
@@ -196,6 +206,8 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
     data.kept_in = path_;
     return data;
   } catch (const Damage& damage) {
+    // Without the lock, it may be another process that makes them again at this moment.
+    if (lock_ < 0) return std::nullopt;
     log(LogLevel::kWarning,
         fmt::format("data: {}: the tokens kept there are damaged: {} (they are made again; if "
                     "this happens often, give another disk by --data-cache DIR)",
@@ -217,8 +229,10 @@ void DataCache::lock() {
 
 // Folders that processes left which ended while they wrote.
 void DataCache::remove_leftovers() const {
+  std::error_code error;
+  fs::remove_all(path_, error);  // damaged, or not there
+  if (error) throw unusable_cache(path_, error.value());
   std::error_code ignored;
-  fs::remove_all(path_, ignored);  // damaged, or not there
   fs::remove_all(path_ + ".part", ignored);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, ignored)) {
     if (!is_draft(entry.path())) continue;
@@ -281,9 +295,9 @@ void DataCache::commit(ReadData& data) {
   if (data.packing) add("rows", data.packing->row_starts.array());
   about.set("files", std::move(files));
   const std::string text = about.dump();
-  text::write_text_file(draft(kAbout), text + "\n" + digest_of(text) + "\n");
+  write_about(draft(kAbout), text + "\n" + digest_of(text) + "\n");
   sync_folder(path_ + ".part");
-  if (rename((path_ + ".part").c_str(), path_.c_str()) != 0) throw unusable_cache(path_, errno);
+  if (rename((path_ + ".part").c_str(), path_.c_str()) != 0) throw_not_written(path_, errno);
   is_begun_ = false;
   sync_folder(directory_);
 }

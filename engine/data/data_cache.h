@@ -26,14 +26,15 @@ class DataCache {
   DataCache(const DataCache&) = delete;
   DataCache& operator=(const DataCache&) = delete;
 
-  // Reads the tokens; nullopt when they are not there. Warns where they are damaged.
+  // Reads the tokens; nullopt when they are not there or damaged. Warns of damage with the lock.
   std::optional<ReadData> load(const std::string& name, int64_t vocabulary) const;
   // Waits until no other process writes these tokens.
   void lock();
   // Begins to write, with the lock: `data` has no tokens yet. Removes what other processes left.
-  // Throws Error (kDoesNotFit) where the disk has less room than such a text probably needs.
+  // Throws Error where damaged tokens cannot be removed, and (kDoesNotFit) where the disk has less
+  // room than such a text probably needs.
   void begin(ReadData& data, int64_t text_bytes);
-  // Writes what is left of `data`.
+  // Writes what is left of `data`. Throws DiskFull where the disk has no room for it.
   void commit(ReadData& data);
 
   const std::string& path() const { return path_; }

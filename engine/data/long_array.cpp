@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -22,21 +23,17 @@ namespace {
 
 constexpr int64_t kChecksumBytes = 1 << 20;
 
-DiskFull full_disk(const std::string& path, int64_t free_bytes) {
-  return DiskFull(
-      ErrorCode::kDoesNotFit,
-      fmt::format("write tokens: {}: its disk has only {} free, which are left to other "
-                  "programs (free some space, or give another disk by --data-cache DIR)",
-                  path, format_bytes(free_bytes)));
-}
-
 // Other programs need some space too: 5% of the disk, and at most 1 GiB.
 void require_spare(int file, const std::string& path, int64_t bytes) {
   struct statvfs info {};
   if (fstatvfs(file, &info) != 0) return;
   const auto of = [&](uint64_t blocks) { return static_cast<int64_t>(blocks * info.f_frsize); };
   const int64_t spare = std::min(kGiB, of(info.f_blocks) / 20);
-  if (of(info.f_bavail) < spare + bytes) throw full_disk(path, of(info.f_bavail));
+  if (of(info.f_bavail) >= spare + bytes) return;
+  throw DiskFull(ErrorCode::kDoesNotFit,
+                 fmt::format("write tokens: {}: its disk has only {} free, which are left to other "
+                             "programs (free some space, or give another disk by --data-cache DIR)",
+                             path, format_bytes(of(info.f_bavail))));
 }
 
 }  // namespace
@@ -49,6 +46,7 @@ LongArray LongArray::open(const std::string& path, int64_t width, int64_t count,
                           int64_t offset_bytes) {
   LongArray array(width, std::max<int64_t>(1, kChecksumBytes / width));
   array.path_ = path;
+  const BlockingCall call("open", path);
   array.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (array.file_ < 0) {
     throw system_error(ErrorCode::kConfig, fmt::format("open token file: {}", path), errno);
@@ -89,8 +87,7 @@ void LongArray::write_to(const std::string& path) {
   path_ = path;
   written_sum_.emplace(0, 0, 0);
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file_ >= 0) return;
-  throw system_error(ErrorCode::kConfig, fmt::format("write tokens: {}", path), errno);
+  if (file_ < 0) throw_not_written(path, errno, ErrorCode::kConfig);
 }
 
 void LongArray::append(const void* elements, int64_t count) {
@@ -134,21 +131,21 @@ void LongArray::finish() {
   }
   blocks_.clear();
   is_whole_ = true;
-  if (fsync(file_) == 0) return;
-  throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path_), errno);
+  const BlockingCall call("sync", path_);
+  if (fsync(file_) != 0) throw_not_written(path_, errno);
 }
 
 void LongArray::write_block(const char* from, int64_t bytes) {
   require_spare(file_, path_, bytes);
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t put =
-        pwrite(file_, from + done, static_cast<size_t>(bytes - done), file_bytes_ + done);
+    const ssize_t put = [&] {
+      const BlockingCall call("write", path_);
+      return pwrite(file_, from + done, static_cast<size_t>(bytes - done), file_bytes_ + done);
+    }();
     if (put >= 0) {
       done += put;
-    } else if (errno == ENOSPC || errno == EDQUOT) {
-      throw full_disk(path_, 0);
     } else if (errno != EINTR) {
-      throw system_error(ErrorCode::kIo, fmt::format("write tokens: {}", path_), errno);
+      throw_not_written(path_, errno);
     }
   }
   // Dirty pages shall not pile up until the end.
@@ -189,7 +186,10 @@ void LongArray::read_file(int64_t first, int64_t count, char* out) const {
   const int64_t bytes = count * width_;
   const int64_t begin = offset_bytes_ + first * width_;
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t got = pread(file_, out + done, static_cast<size_t>(bytes - done), begin + done);
+    const ssize_t got = [&] {
+      const BlockingCall call("read", path_);
+      return pread(file_, out + done, static_cast<size_t>(bytes - done), begin + done);
+    }();
     if (got > 0) {
       done += got;
     } else if (got == 0) {

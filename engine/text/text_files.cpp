@@ -80,25 +80,53 @@ void refuse_run(const std::string& directory) {
                           directory, data.empty() ? "" : ", such as those of the run: " + data));
 }
 
-// All files below a directory, sorted by path, except for files of run directories.
-std::vector<fs::path> files_below(const std::string& directory) {
-  refuse_run(directory);
+// What is found below a directory.
+struct Found {
+  std::vector<fs::path> files;
+  std::set<fs::path> links;    // to directories that are not looked into yet
+  std::set<fs::path> visited;  // directories, without links in their paths
+};
+
+bool is_first_visit(const fs::path& directory, Found& found) {
+  std::error_code failure;  // which looking into it meets again
+  const fs::path path = fs::canonical(directory, failure);
+  return failure || found.visited.insert(path).second;
+}
+
+// Adds what is below a directory, except for run directories and those that were visited.
+std::error_code look_into(const fs::path& directory, Found& found) {
   std::error_code failure;
   std::error_code ignored;  // from a broken link
-  std::vector<fs::path> files;
   for (fs::recursive_directory_iterator at(directory, failure), end; !failure && at != end;
        at.increment(failure)) {
-    if (at->is_directory(ignored) && fs::exists(at->path() / kRunFile, ignored)) {
+    if (at->is_regular_file(ignored)) found.files.push_back(at->path());
+    if (!at->is_directory(ignored)) continue;
+    const bool is_run = fs::exists(at->path() / kRunFile, ignored);
+    if (at->is_symlink(ignored)) {
+      if (!is_run) found.links.insert(at->path());
+    } else if (is_run || !is_first_visit(at->path(), found)) {
       at.disable_recursion_pending();
     }
-    if (at->is_regular_file(ignored)) files.push_back(at->path());
   }
-  if (failure) {
-    throw system_error(ErrorCode::kConfig, fmt::format("list data: {}", directory),
-                       failure.value());
+  return failure;
+}
+
+// All files below a directory, sorted by path, except for files of run directories. Links to
+// directories are followed, but no directory is visited twice: by its own path where it has one
+// below the directory, or else by the first link to it.
+std::vector<fs::path> files_below(const std::string& directory) {
+  refuse_run(directory);
+  Found found = {.files = {}, .links = {directory}, .visited = {}};
+  while (!found.links.empty()) {
+    const fs::path next = found.links.extract(found.links.begin()).value();
+    if (!is_first_visit(next, found)) continue;
+    if (const std::error_code failure = look_into(next, found)) {
+      throw system_error(ErrorCode::kConfig, fmt::format("list data: {}", next.string()),
+                         failure.value());
+    }
   }
-  std::sort(files.begin(), files.end());
-  return files;
+  std::sort(found.files.begin(), found.files.end());
+  return std::move(found.files);
 }
 
 // The last place where a text may be cut, or its end.

@@ -15,6 +15,7 @@
 #include "engine/data/data_key.h"
 #include "tests/support/small_file_system.h"
 #include "tests/train/data_fixture.h"
+#include "tests/train/file_calls.h"
 
 namespace strata::data {
 namespace {
@@ -301,6 +302,75 @@ TEST_F(DataCaches, AFullDiskThatNobodyGaveEndsNoRun) {
   }();
   EXPECT_TRUE(contains(refusal, "ids: its disk has only ")) << refusal;
   EXPECT_TRUE(contains(refusal, "raise --host-memory")) << refusal;
+}
+
+// A quota, for instance, may show when a file is synced: ids, masks, about.json, and two folders.
+TEST_F(DataCaches, AFullDiskThatShowsLateEndsNoRun) {
+  const std::string path = write("a.txt", words(1000));
+  const std::string told = told_of(open(path, {.length = 24}));
+  DataOptions options = cached({.length = 24});
+  for (const int last : {1, 2, 3, 4, 5}) {
+    for (const int cause : {ENOSPC, EDQUOT, EIO}) {
+      SCOPED_TRACE(fmt::format("sync {} fails: {}", last, strerror(cause)));
+      fs::remove_all(cache_);
+      int synced = 0;
+      const test::FileCalls calls(
+          [&](std::string_view call) { return call == "fsync" && ++synced == last ? cause : 0; });
+      options.cache.is_given = false;
+      if (cause == EIO) {
+        EXPECT_THROW(open(path, options), Error);
+        continue;
+      }
+      const test::LogCapture captured;
+      EXPECT_EQ(told_of(open(path, options)), told);
+      EXPECT_TRUE(contains(captured.text(), "held in memory now")) << captured.text();
+      EXPECT_TRUE(kept(".part").empty());
+      fs::remove_all(cache_);
+      options.cache.is_given = true;
+      synced = 0;
+      try {
+        open(path, options);
+        FAIL() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit) << error.what();
+        EXPECT_TRUE(contains(error.what(), "--data-cache DIR")) << error.what();
+      }
+    }
+  }
+}
+
+// The root, the lock, the folder, ids and masks have an inode, and about.json has none.
+TEST_F(DataCaches, ADiskWithoutRoomForAFileEndsNoRun) {
+  const std::string path = write("a.txt", words(1000));
+  fs::create_directory(cache_);
+  DataOptions options = cached({.length = 24});
+  options.cache.is_given = false;
+  for (const char* size : {"4m,nr_inodes=4", "4m,nr_inodes=5"}) {
+    const auto disk = test::SmallFileSystem::in_memory(cache_, size);
+    if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+    const std::string said = warnings_of(path, options);
+    EXPECT_TRUE(contains(said, "No space left on device")) << said;
+    EXPECT_TRUE(contains(said, "held in memory now")) << said;
+    EXPECT_TRUE(kept(".part").empty());
+  }
+}
+
+// A folder on which something is mounted cannot be removed, as one of another user.
+TEST_F(DataCaches, DamageThatCannotBeRemovedIsFoundAtOnce) {
+  const std::string path = write("a.txt", words(1000));
+  DataOptions options = cached({.length = 24});
+  const std::string told = told_of(open(path, options));
+  const auto disk = test::SmallFileSystem::in_memory(kept().front(), "1m");
+  if (!disk.refusal().empty()) GTEST_SKIP() << disk.refusal();
+  EXPECT_TRUE(contains(error_of(path, options), "open token cache: " + kept().front()))
+      << error_of(path, options);
+  options.cache.is_given = false;
+  const test::LogCapture captured;
+  EXPECT_EQ(told_of(open(path, options)), told);
+  const std::string said = captured.text();
+  EXPECT_TRUE(contains(said, "held in memory now")) << said;
+  EXPECT_TRUE(contains(said, "are damaged")) << said;
+  EXPECT_EQ(said.find("are damaged"), said.rfind("are damaged")) << said;
 }
 
 // What is remembered of files does not grow with their number.

@@ -217,6 +217,29 @@ TEST_F(DataTest, ADirectoryIsItsTextsWithoutThoseOfRuns) {
             (std::vector<std::string>{corpus + "/c.TXT", corpus + "/d.jsonl"}));
 }
 
+// Each directory is read once, by its own path where it has one, however links go.
+TEST_F(DataTest, LinksToDirectoriesAreFollowedOnce) {
+  for (const char* name : {"corpus/part/a.txt", "other/b.txt", "other/below/c.txt", "run/log.txt",
+                           "run/run.json", "apart/d.md"}) {
+    write(name, "text");
+  }
+  const std::string corpus = folder_ / "corpus";
+  const auto link = [&](const std::string& to, const std::string& at) {
+    fs::create_directory_symlink(folder_ / to, folder_ / at);
+  };
+  link("corpus/part", "corpus/again");
+  link("other", "corpus/linked");
+  link("other", "corpus/linked_again");
+  link("run", "corpus/run");
+  link("nowhere", "corpus/broken");
+  link("corpus", "corpus/part/loop");
+  link("corpus", "other/back");
+  link("apart", "other/below/more");
+  EXPECT_EQ(text::text_files_below(corpus),
+            (std::vector<std::string>{corpus + "/linked/b.txt", corpus + "/linked/below/c.txt",
+                                      corpus + "/linked/below/more/d.md", corpus + "/part/a.txt"}));
+}
+
 TEST_F(DataTest, TextNeedsATokenizer) {
   const std::string path = write("a.txt", "abc");
   EXPECT_THROW(Dataset::open({path}, nullptr, {.length = 1, .vocabulary = 300}), Error);

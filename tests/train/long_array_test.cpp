@@ -4,14 +4,19 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
+#include "engine/base/environment.h"
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/text/text_files.h"
 #include "tests/support/small_file_system.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/train/file_calls.h"
 
 namespace strata::data {
 namespace {
@@ -98,6 +103,42 @@ TEST_F(LongArrays, AFullDiskIsAnErrorThatNamesTheOption) {
   }
   EXPECT_NE(said.find("--data-cache DIR"), std::string::npos) << said;
   EXPECT_GT(fs::space(folder_.path()).available, 0u) << "some space is left to others";
+}
+
+TEST_F(LongArrays, CallsOnAFileThatHangsAreReported) {
+  std::mutex mu;
+  std::vector<std::string> reported;
+  std::atomic<size_t> count = 0;
+  Environment environment({.hang =
+                               [&](const Error& error) {
+                                 const std::lock_guard lock(mu);
+                                 reported.push_back(error.what());
+                                 ++count;
+                               },
+                           .hang_after_s = 0.02});
+  const Environment::Scope scope(&environment);
+  // Each call hangs until it is reported, or for 5 s.
+  const test::FileCalls calls([&](std::string_view) {
+    const size_t before = count;
+    for (int k = 0; k < 500 && count == before; ++k) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return 0;
+  });
+  LongArray array(1, kBlock);
+  array.write_to(path_);
+  const std::string block(kBlock, 'a');
+  array.append(block.data(), kBlock);
+  array.finish();
+  char value = 0;
+  array.read(3, 1, &value);
+  EXPECT_EQ(value, 'a');
+  const std::lock_guard lock(mu);
+  ASSERT_EQ(reported.size(), 3u);
+  for (size_t k = 0; const char* what : {"write", "sync", "read"}) {
+    EXPECT_TRUE(reported[k].starts_with(what + (": " + path_) + ": no answer")) << reported[k];
+    ++k;
+  }
 }
 
 TEST_F(LongArrays, NumbersAreReadOneAfterAnother) {
