@@ -14,6 +14,8 @@
 namespace strata::config {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::string_view kToLines =
     "download it and write it as JSONL: examples/to_jsonl.py does that";
 
@@ -183,7 +185,7 @@ void add_axolotl_paths(const Json& entry, ForeignData& data) {
     return;
   }
   std::error_code ignored;
-  const bool is_local = std::filesystem::is_directory(path, ignored);
+  const bool is_local = fs::is_directory(path, ignored);
   for (const std::string& file : texts_of(*files)) {
     data.paths.push_back(is_local ? path + "/" + file : file);
   }
@@ -192,7 +194,7 @@ void add_axolotl_paths(const Json& entry, ForeignData& data) {
 void require_local(ForeignData& data) {
   for (const std::string& path : data.paths) {
     std::error_code ignored;
-    if (!data.refusal.empty() || std::filesystem::exists(path, ignored)) continue;
+    if (!data.refusal.empty() || fs::exists(path, ignored)) continue;
     data.refusal = fmt::format("{} is no local file or directory ({})", path, kToLines);
   }
 }
@@ -202,11 +204,14 @@ void require_local(ForeignData& data) {
 ForeignData axolotl_data(const Json& list) {
   ForeignData data;
   const Json::Array single = {list};
+  data.is_text = true;
   for (const Json& entry : list.is_array() ? list.items() : single) {
     data.refusal = axolotl_refusal(entry);
     if (!data.refusal.empty()) return data;
     add_axolotl_paths(entry, data);
-    if (text_member(entry, "type").starts_with("alpaca")) data.note = kOtherPrompt;
+    const std::string type = text_member(entry, "type");
+    if (type.starts_with("alpaca")) data.note = kOtherPrompt;
+    data.is_text &= type.starts_with("completion") || type.starts_with("text");
     add_columns(entry, kAxolotlColumns, data);
     if (const Json* names = entry.find("message_property_mappings")) {
       add_columns(*names, kMessageNames, data);
@@ -284,6 +289,27 @@ std::string info_refusal(const std::string& name, const Json& entry) {
   return "";
 }
 
+bool is_record_file(const fs::path& path) {
+  return path.extension() == ".jsonl" || path.extension() == ".json";
+}
+
+// As data is read: of a directory with texts, apart from a README, only these are.
+bool holds_records(const std::string& given) {
+  std::error_code ignored;
+  const fs::path path = fs::exists(given, ignored) ? given : given.substr(0, given.rfind(':'));
+  if (!fs::is_directory(path, ignored)) return is_record_file(path);
+  if (fs::exists(path / "train.jsonl", ignored)) return true;
+  bool has_records = false;
+  for (fs::recursive_directory_iterator file(path, ignored), end; file != end;
+       file.increment(ignored)) {
+    const fs::path& name = file->path();
+    const bool is_text = name.extension() == ".txt" || name.extension() == ".md";
+    if (is_text && name.stem() != "README") return false;
+    has_records |= is_record_file(name);
+  }
+  return has_records;
+}
+
 }  // namespace
 
 ForeignData llama_factory_data(const std::string& names, const std::string& directory,
@@ -312,6 +338,10 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
   data.refusal = conflict_of(data);
   require_local(data);
   return data;
+}
+
+bool are_record_files(const std::vector<std::string>& paths) {
+  return !paths.empty() && std::ranges::all_of(paths, holds_records);
 }
 
 }  // namespace strata::config

@@ -12,30 +12,12 @@
 #include "engine/base/error.h"
 #include "engine/config/foreign_datasets.h"
 #include "engine/config/foreign_rules.h"
+#include "engine/config/list_text.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/yaml_reader.h"
 
 namespace strata::config {
 namespace {
-
-constexpr ForeignTool kTools[] = {kAxolotl, kLlamaFactory, kMlxLm, kTrl};
-
-// Keys that only one program has, looked for in this order.
-constexpr std::pair<std::string_view, ForeignTool> kSigns[] = {
-    {"base_model", kAxolotl},
-    {"finetuning_type", kLlamaFactory},
-    {"stage", kLlamaFactory},
-    {"cutoff_len", kLlamaFactory},
-    {"dataset_dir", kLlamaFactory},
-    {"template", kLlamaFactory},
-    {"iters", kMlxLm},
-    {"fine_tune_type", kMlxLm},
-    {"mask_prompt", kMlxLm},
-    {"lora_parameters", kMlxLm},
-    {"adapter_path", kMlxLm},
-    {"model_name_or_path", kTrl},
-    {"dataset_name", kTrl},
-    {"per_device_train_batch_size", kTrl}};
 
 const std::map<std::string, std::string> kSchedules = {{"cosine", "cosine"},
                                                        {"linear", "linear"},
@@ -44,18 +26,6 @@ const std::map<std::string, std::string> kSchedules = {{"cosine", "cosine"},
                                                        {"cosine_decay", "cosine"},
                                                        {"linear_schedule", "linear"},
                                                        {"cosine_with_min_lr", "cosine"}};
-
-ForeignTool tool_of(const Json& root, const std::string& name) {
-  for (const auto& [key, tool] : kSigns) {
-    if (root.find(key) != nullptr) return tool;
-  }
-  throw Error(ErrorCode::kConfig,
-              fmt::format("read configuration: {}: it has no key that is typical of Axolotl "
-                          "(base_model), LLaMA-Factory (finetuning_type), mlx-lm (iters) or TRL "
-                          "(model_name_or_path) (write options of strata as TOML, in a file named "
-                          ".toml)",
-                          name));
-}
 
 class ForeignImporter : ImportWriter {
  public:
@@ -174,7 +144,11 @@ class ForeignImporter : ImportWriter {
     if (option == "data" && !data.columns.empty()) set(leaf, "columns", data.columns);
     if (!data.train_on_end.empty()) set(leaf, "train-on-end", {data.train_on_end});
   }
-  void axolotl_datasets(const Leaf& leaf) { set_data(leaf, axolotl_data(*leaf.value), "data"); }
+  void axolotl_datasets(const Leaf& leaf) {
+    const ForeignData data = axolotl_data(*leaf.value);
+    is_pretraining_ |= leaf.key == "pretraining_dataset" || data.is_text;
+    set_data(leaf, data, "data");
+  }
   void axolotl_tests(const Leaf& leaf) { set_data(leaf, axolotl_data(*leaf.value), "eval-data"); }
 
   void factory_datasets(const Leaf& leaf) {
@@ -366,6 +340,7 @@ class ForeignImporter : ImportWriter {
   }
   void stage(const Leaf& leaf) {
     const std::string name = text_of(*leaf.value);
+    is_pretraining_ = name == "pt";
     if (name == "sft" || name == "pt") return ignore(leaf, "records say what is learned of them");
     refuse(leaf, find_rule(kAxolotl, "rl")->text);
   }
@@ -400,14 +375,31 @@ class ForeignImporter : ImportWriter {
     set(leaf, "checkpoint-every", texts_of(*leaf.value));
   }
 
+  // The paths that --data will have.
+  std::vector<std::string> data_paths() const {
+    const GivenOption* given = given_elsewhere("data");
+    if (given != nullptr) return split_list({given->text});
+    const ImportedOption* data = imported("data");
+    return data == nullptr ? std::vector<std::string>() : data->values;
+  }
+  const ImportedOption* imported(std::string_view name) const {
+    const auto found = std::ranges::find(import_.options, name, &ImportedOption::name);
+    return found == import_.options.end() ? nullptr : &*found;
+  }
+
+  bool is_assumed(const ForeignDefault& each) const {
+    const auto says = [&](const Leaf& leaf) {
+      return leaf.key == each.key && !leaf.value->is_null();
+    };
+    if (each.tool != tool_ || std::ranges::any_of(leaves_, says)) return false;
+    if (imported(each.option) != nullptr) return false;  // another key says it
+    if (each.option == "epochs") return number("max_steps") <= 0;
+    if (each.option == "samples") return !is_pretraining_ && are_record_files(data_paths());
+    return true;
+  }
   void finish_defaults() {
     for (const ForeignDefault& each : foreign_defaults()) {
-      const auto says = [&](const Leaf& leaf) {
-        return leaf.key == each.key && !leaf.value->is_null();
-      };
-      const bool is_said = std::any_of(leaves_.begin(), leaves_.end(), says) ||
-                           (each.option == "epochs" && number("max_steps") > 0);
-      if (each.tool != tool_ || is_said) continue;
+      if (!is_assumed(each)) continue;
       set({std::string(each.key), &absent_}, each.option, {std::string(each.value)},
           fmt::format("absent in the file, {}'s default", name_of(tool_)));
     }
@@ -420,6 +412,7 @@ class ForeignImporter : ImportWriter {
   const Json absent_{"absent"};  // stands for the value of a key that the file lacks
   std::vector<Leaf> betas_;
   std::vector<Leaf> recipes_;
+  bool is_pretraining_ = false;
   int unknown_keys_ = 0;
 };
 

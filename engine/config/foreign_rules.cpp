@@ -376,51 +376,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "generation_*", kIgnore, kGenerating},
 };
 
-constexpr ForeignDefault kForeignDefaults[] = {
-    {kAxolotl, "num_epochs", "epochs", "1"},
-    {kAxolotl, "lr_scheduler", "schedule", "cosine"},
-    {kAxolotl, "weight_decay", "weight-decay", "0"},
-    {kAxolotl, "train_on_inputs", "train-on", "answers"},
-    {kLlamaFactory, "learning_rate", "lr", "5e-5"},
-    {kLlamaFactory, "num_train_epochs", "epochs", "3"},
-    {kLlamaFactory, "lr_scheduler_type", "schedule", "linear"},
-    {kLlamaFactory, "weight_decay", "weight-decay", "0"},
-    {kLlamaFactory, "cutoff_len", "sequence-length", "2048"},
-    {kLlamaFactory, "per_device_train_batch_size", "micro-batch", "8"},
-    {kMlxLm, "learning_rate", "lr", "1e-5"},
-    {kMlxLm, "iters", "steps", "1000"},
-    {kMlxLm, "batch_size", "micro-batch", "4"},
-    {kMlxLm, "max_seq_length", "sequence-length", "2048"},
-    {kMlxLm, "lr_schedule.name", "schedule", "constant"},
-    {kMlxLm, "mask_prompt", "train-on", "everything"},
-    {kMlxLm, "completion_feature", "as-chats", "on"},
-    {kTrl, "learning_rate", "lr", "2e-5"},
-    {kTrl, "num_train_epochs", "epochs", "3"},
-    {kTrl, "lr_scheduler_type", "schedule", "linear"},
-    {kTrl, "weight_decay", "weight-decay", "0"},
-    {kTrl, "max_length", "sequence-length", "1024"},
-    {kTrl, "per_device_train_batch_size", "micro-batch", "8"},
-};
-
 }  // namespace
-
-std::string_view name_of(ForeignTool tool) {
-  switch (tool) {
-    case kAxolotl:
-      return "Axolotl";
-    case kLlamaFactory:
-      return "LLaMA-Factory";
-    case kMlxLm:
-      return "mlx-lm";
-    case kTrl:
-      return "TRL";
-  }
-  return "";
-}
-
-std::span<const ForeignDefault> foreign_defaults() {
-  return kForeignDefaults;
-}
 
 const ForeignRule* find_rule(ForeignTool tool, std::string_view key) {
   const ForeignRule* best = nullptr;

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/config/deepspeed_rules.h"
+#include "engine/config/json.h"
 
 namespace strata::config {
 
@@ -18,6 +20,9 @@ enum ForeignTool : uint8_t {
   kTrl = 8,
 };
 std::string_view name_of(ForeignTool tool);
+
+// The program that a configuration is of. Throws Error (kConfig) when no key of it tells.
+ForeignTool tool_of(const Json& root, const std::string& name);
 
 // What becomes of a key in the files of some programs: as DeepspeedRule.
 struct ForeignRule {
@@ -34,7 +39,8 @@ const ForeignRule* find_rule(ForeignTool tool, std::string_view key);
 // The keys of a program that have a rule of their own.
 std::vector<std::string_view> keys_of(ForeignTool tool);
 
-// What a program assumes when its file lacks a key.
+// What a program assumes when its file lacks a key; the name of what it always does, with a space in
+// it, is no key.
 struct ForeignDefault {
   ForeignTool tool;
   std::string_view key;

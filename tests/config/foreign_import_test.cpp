@@ -188,9 +188,9 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
   const std::string mlx = options(
       "model: m\ntrain: true\nfine_tune_type: full\niters: 50\n"
       "lr_schedule:\n  name: cosine_decay\n  warmup: 5\n"
-      "  arguments: [1e-5, 50]\nnum_layers: -1\n");
+      "  arguments: [3e-5, 50]\nnum_layers: -1\n");
   EXPECT_EQ(mlx,
-            "as-chats on\nlr 1e-5\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
+            "as-chats on\nlr 3e-05\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
             "2048\nsteps 50\n"
             "train-on everything\nwarmup-steps 5\n");
   EXPECT_EQ(fate("iters: 5\nlr_schedule:\n  arguments: [1e-4, 5, 1e-5]", "lr_schedule.arguments"),
@@ -202,6 +202,43 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
   EXPECT_EQ(trl,
             "lr 2e-5\nmicro-batch 8\nmodel m\nsamples packed\nschedule linear\n"
             "sequence-length 1024\nsteps 9\ntrain-on answers\nweight-decay 0\n");
+}
+
+// Records do not share samples unless the file says so; what is read as text is left to --samples.
+TEST_F(ForeignImport, RecordsAreNotPackedUnlessAsked) {
+  const std::string path = folder_ / "a.jsonl";
+  const std::string axolotl = fmt::format("base_model: m\ndatasets: [{{path: {}, type: ", path);
+  const std::string trl = "model_name_or_path: m\ndataset_name: " + path + "\n";
+  const auto samples = [&](const std::string& text, std::span<const GivenOption> given = {}) {
+    std::string value;
+    for (const ImportedOption& option : import(text, given).options) {
+      if (option.name == "samples") value += option.values[0];
+    }
+    return value;
+  };
+  EXPECT_EQ(fate(trl, "packing"), "--samples record: absent in the file, TRL's default");
+  EXPECT_EQ(samples(trl + "packing: true"), "packed");
+  EXPECT_EQ(samples(axolotl + "chat_template}]"), "record");
+  EXPECT_EQ(samples(axolotl + "completion}]"), "");
+  EXPECT_EQ(samples(fmt::format("base_model: m\npretraining_dataset: {}", path)), "");
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "record");
+  std::ofstream(folder_ / "README.md") << "About it\n";
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "record");
+  std::ofstream(folder_ / "c.txt") << "A text\n";
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "");
+  std::ofstream(folder_ / "train.jsonl") << "{}\n";
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "record");
+  const GivenOption text[] = {{"data", folder_ / "c.txt", "--data"}};
+  EXPECT_EQ(samples(trl, text), "");
+  const GivenOption weighted[] = {{"data", path + ":0.3," + path + ":0.7", "--data"}};
+  EXPECT_EQ(samples("model_name_or_path: m", weighted), "record");
+
+  const std::string factory =
+      fmt::format("finetuning_type: full\ndataset_dir: {}\ndataset: first\n", folder_.path());
+  files_[folder_.path() + "/dataset_info.json"] = R"({"first": {"file_name": "a.jsonl"}})";
+  EXPECT_EQ(samples(factory), "record");
+  EXPECT_EQ(samples(factory + "stage: pt"), "");
+  EXPECT_EQ(samples(factory + "neat_packing: true"), "packed");
 }
 
 TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeysThatAgree) {
@@ -245,7 +282,8 @@ TEST(ForeignRules, NameOptionsThatExist) {
     }
   }
   for (const ForeignDefault& each : foreign_defaults()) {
-    EXPECT_NE(find_rule(each.tool, each.key), nullptr) << each.key;
+    const bool is_key = each.key.find(' ') == std::string::npos;
+    EXPECT_EQ(find_rule(each.tool, each.key) != nullptr, is_key) << each.key;
     EXPECT_NE(find_option(each.option), nullptr) << each.key;
   }
 }
