@@ -4,12 +4,15 @@
 namespace strata::config {
 namespace {
 
+constexpr std::string_view kMeansLora = "LoRA, which is not supported here";
+
 constexpr ForeignDefault kForeignDefaults[] = {
     {kAxolotl, "num_epochs", "epochs", "1"},
     {kAxolotl, "lr_scheduler", "schedule", "cosine"},
     {kAxolotl, "weight_decay", "weight-decay", "0"},
     {kAxolotl, "sample_packing", "samples", "record"},
     {kAxolotl, "train_on_inputs", "train-on", "answers"},
+    {kLlamaFactory, "finetuning_type", "", "full", kMeansLora},
     {kLlamaFactory, "learning_rate", "lr", "5e-5"},
     {kLlamaFactory, "num_train_epochs", "epochs", "3"},
     {kLlamaFactory, "lr_scheduler_type", "schedule", "linear"},
@@ -17,6 +20,7 @@ constexpr ForeignDefault kForeignDefaults[] = {
     {kLlamaFactory, "cutoff_len", "sequence-length", "2048"},
     {kLlamaFactory, "per_device_train_batch_size", "micro-batch", "8"},
     {kLlamaFactory, "packing", "samples", "record"},
+    {kMlxLm, "fine_tune_type", "", "full", kMeansLora},
     {kMlxLm, "learning_rate", "lr", "1e-5"},
     {kMlxLm, "iters", "steps", "1000"},
     {kMlxLm, "batch_size", "micro-batch", "4"},

@@ -400,8 +400,14 @@ class ForeignImporter : ImportWriter {
   void finish_defaults() {
     for (const ForeignDefault& each : foreign_defaults()) {
       if (!is_assumed(each)) continue;
-      set({std::string(each.key), &absent_}, each.option, {std::string(each.value)},
-          fmt::format("absent in the file, {}'s default", name_of(tool_)));
+      const Leaf leaf = {std::string(each.key), &absent_};
+      const std::string why = fmt::format("absent in the file, {}'s default{}{}", name_of(tool_),
+                                          each.note.empty() ? "" : ": ", each.note);
+      if (each.option.empty()) {
+        refuse(leaf, fmt::format("{} (write {}: {})", why, each.key, each.value));
+      } else {
+        set(leaf, each.option, {std::string(each.value)}, why);
+      }
     }
   }
 

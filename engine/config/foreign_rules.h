@@ -44,8 +44,9 @@ std::vector<std::string_view> keys_of(ForeignTool tool);
 struct ForeignDefault {
   ForeignTool tool;
   std::string_view key;
-  std::string_view option;
-  std::string_view value;
+  std::string_view option;     // empty: what it assumes is refused
+  std::string_view value;      // of the option; with a refusal, what to write for the key
+  std::string_view note = "";  // what differs; with a refusal, what it assumes
 };
 std::span<const ForeignDefault> foreign_defaults();
 

@@ -139,6 +139,11 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
             std::string::npos);
   EXPECT_TRUE(axolotl("leraning_rate: 1").find("did you mean learning_rate?") != std::string::npos);
   EXPECT_TRUE(fate("finetuning_type: lora", "finetuning_type").starts_with("refused: LoRA"));
+  EXPECT_EQ(fate("stage: sft", "finetuning_type"),
+            "refused: absent in the file, LLaMA-Factory's default: LoRA, which is not supported "
+            "here (write finetuning_type: full)");
+  EXPECT_HAS(fate("iters: 5", "fine_tune_type"), "(write fine_tune_type: full)");
+  EXPECT_FALSE(import("stage: sft\nfinetuning_type: full").is_refused());
   EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: only supervised"));
   EXPECT_TRUE(
       fate("model_name_or_path: m\nuse_peft: true", "use_peft").starts_with("refused: LoRA"));
@@ -284,7 +289,7 @@ TEST(ForeignRules, NameOptionsThatExist) {
   for (const ForeignDefault& each : foreign_defaults()) {
     const bool is_key = each.key.find(' ') == std::string::npos;
     EXPECT_EQ(find_rule(each.tool, each.key) != nullptr, is_key) << each.key;
-    EXPECT_NE(find_option(each.option), nullptr) << each.key;
+    EXPECT_EQ(find_option(each.option) == nullptr, each.option.empty()) << each.key;
   }
 }
 
