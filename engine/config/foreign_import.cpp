@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <utility>
@@ -292,7 +293,8 @@ class ForeignImporter : ImportWriter {
   void optimizer(const Leaf& leaf) {
     const std::string name = lower_case(text_of(*leaf.value));
     if (name == "adam" && tool_ == kMlxLm) {
-      return set(leaf, "weight-decay", {"0"}, "AdamW without decay is Adam");
+      return set(leaf, "weight-decay", {"0"},
+                 "AdamW without decay is Adam, here with bias correction");
     }
     if (name.find("adamw") == std::string::npos) {
       return refuse(leaf, "AdamW is the only optimizer here");
@@ -331,7 +333,8 @@ class ForeignImporter : ImportWriter {
   // What is trained, evaluation and checkpoints
 
   void layers(const Leaf& leaf) {
-    if (leaf.value->number().value_or(0) < 0) return ignore(leaf, "all are trained");
+    if (leaf.value->number().value_or(0) < 0)
+      return ignore(leaf, "all are trained, and embeddings too");
     refuse(leaf, "all layers are trained (give -1, and --freeze REGEX for those that are not)");
   }
   void kind_of_tuning(const Leaf& leaf) {
@@ -387,6 +390,12 @@ class ForeignImporter : ImportWriter {
     return found == import_.options.end() ? nullptr : &*found;
   }
 
+  // mlx-lm evaluates on this file alone, and holds out no part of the others.
+  bool has_validation() const {
+    const std::vector<std::string> paths = data_paths();
+    std::error_code ignored;
+    return paths.size() == 1 && std::filesystem::exists(paths[0] + "/valid.jsonl", ignored);
+  }
   bool is_assumed(const ForeignDefault& each) const {
     const auto says = [&](const Leaf& leaf) {
       return leaf.key == each.key && !leaf.value->is_null();
@@ -394,6 +403,7 @@ class ForeignImporter : ImportWriter {
     if (each.tool != tool_ || std::ranges::any_of(leaves_, says)) return false;
     if (imported(each.option) != nullptr) return false;  // another key says it
     if (each.option == "epochs") return number("max_steps") <= 0;
+    if (each.option == "eval-every") return has_validation();
     if (each.option == "samples") return !is_pretraining_ && are_record_files(data_paths());
     return true;
   }

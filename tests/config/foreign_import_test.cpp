@@ -194,10 +194,17 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
       "model: m\ntrain: true\nfine_tune_type: full\niters: 50\n"
       "lr_schedule:\n  name: cosine_decay\n  warmup: 5\n"
       "  arguments: [3e-5, 50]\nnum_layers: -1\n");
-  EXPECT_EQ(mlx,
-            "as-chats on\nlr 3e-05\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
-            "2048\nsteps 50\n"
-            "train-on everything\nwarmup-steps 5\n");
+  EXPECT_EQ(
+      mlx,
+      "as-chats on\nclip 0\nlr 3e-05\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
+      "2048\nsteps 50\n"
+      "train-on everything\nwarmup-steps 5\nweight-decay 0\n");
+  EXPECT_HAS(fate("iters: 5", "num_layers"), "(write num_layers: -1)");
+  EXPECT_EQ(options("iters: 5\noptimizer: adamw").find("weight-decay"), std::string::npos);
+  const std::string directory = folder_.path();
+  EXPECT_EQ(fate("iters: 5\ndata: " + directory, "steps_per_eval"), "");
+  std::ofstream(folder_ / "valid.jsonl") << "{}\n";
+  EXPECT_HAS(fate("iters: 5\ndata: " + directory, "steps_per_eval"), "--eval-every 200");
   EXPECT_EQ(fate("iters: 5\nlr_schedule:\n  arguments: [1e-4, 5, 1e-5]", "lr_schedule.arguments"),
             "--lr 1e-04: the schedule ends with the run");
   EXPECT_EQ(fate("iters: 5\nmask_prompt: true", "mask_prompt"), "--train-on last-answer");
