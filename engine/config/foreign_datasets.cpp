@@ -113,15 +113,16 @@ bool are_usual_roles(const Json& roles) {
   });
 }
 
+std::string split_refusal(const Json& entry) {
+  const std::string split = text_member(entry, "split");
+  if (split.empty() || split == "train") return "";
+  return fmt::format(
+      "split: {}: whole files are read (take it out, and name the file of that split)", split);
+}
+
 // What of an entry says how its records are used and cannot be followed.
 std::string axolotl_use_refusal(const Json& entry) {
-  const std::string split = text_member(entry, "split");
-  if (!split.empty() && split != "train") {
-    return fmt::format(
-        "split: {}: whole files are read (take it out, and name the file of that "
-        "split)",
-        split);
-  }
+  if (std::string split = split_refusal(entry); !split.empty()) return split;
   const std::string chat_template = text_member(entry, "chat_template");
   if (!chat_template.empty() && chat_template != "tokenizer_default") {
     return fmt::format(
@@ -235,9 +236,10 @@ constexpr NamePair kShareGptColumns[] = {
 constexpr NamePair kShareGptTags[] = {{"role_tag", "from"}, {"content_tag", "value"}};
 constexpr NamePair kChatColumns[] = {
     {"messages", "messages"}, {"system", "system"}, {"tools", "tools"}};
-constexpr std::array<std::string_view, 12> kInfoKeys = {
-    "file_name", "formatting",  "columns", "tags",       "split",      "subset",
-    "folder",    "num_samples", "ranking", "hf_hub_url", "ms_hub_url", "script_url"};
+constexpr NamePair kChatTags[] = {{"role_tag", "role"}, {"content_tag", "content"}};
+constexpr std::array<std::string_view, 10> kInfoKeys = {
+    "file_name",   "formatting", "columns",    "tags",       "split",
+    "num_samples", "ranking",    "hf_hub_url", "ms_hub_url", "script_url"};
 
 const Json& part_of(const Json& entry, const char* name) {
   static const Json none = Json::object();
@@ -248,8 +250,11 @@ const Json& part_of(const Json& entry, const char* name) {
 // What the columns of an entry are named for; those of messages as OpenAI writes them need no other
 // names.
 std::span<const NamePair> columns_of(const Json& entry) {
-  if (text_member(entry, "formatting") != "sharegpt") return kAlpacaColumns;
+  const std::string formatting = text_member(entry, "formatting");
   const Json& tags = part_of(entry, "tags");
+  // Without names of its own, an entry has ShareGPT's whatever its formatting is.
+  if (formatting == "openai" && !tags.members().empty()) return kChatColumns;
+  if (formatting != "sharegpt" && formatting != "openai") return kAlpacaColumns;
   const bool is_chat = text_member(part_of(entry, "columns"), "messages") == "messages" &&
                        text_member(tags, "role_tag") == "role" &&
                        text_member(tags, "content_tag") == "content";
@@ -264,6 +269,14 @@ std::string info_refusal(const std::string& name, const Json& entry) {
       return fmt::format("{}: {} is not supported (take it out)", name, member.name);
     }
   }
+  const std::string formatting = text_member(entry, "formatting");
+  if (entry.find("formatting") != nullptr && formatting != "alpaca" && formatting != "sharegpt" &&
+      formatting != "openai") {
+    return fmt::format("{}: the formatting {} is not known (give alpaca, sharegpt or openai)", name,
+                       text_of(*entry.find("formatting")));
+  }
+  const std::string split = split_refusal(entry);
+  if (!split.empty()) return name + ": " + split;
   const Json* ranking = entry.find("ranking");
   if (ranking != nullptr && !is_off(*ranking)) {
     return name +
@@ -334,6 +347,7 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
     add_columns(part_of(*entry, "columns"), columns, data);
     if (columns.data() == kShareGptColumns)
       add_columns(part_of(*entry, "tags"), kShareGptTags, data);
+    if (columns.data() == kChatColumns) add_columns(part_of(*entry, "tags"), kChatTags, data);
   }
   data.refusal = conflict_of(data);
   require_local(data);

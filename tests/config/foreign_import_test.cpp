@@ -160,6 +160,11 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
     "messages": {"file_name": "b.jsonl", "formatting": "sharegpt",
                  "columns": {"messages": "messages"},
                  "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user"}},
+    "openai": {"file_name": "b.jsonl", "formatting": "openai", "columns": {"messages": "turns"},
+               "tags": {"role_tag": "who", "content_tag": "content"}},
+    "other": {"file_name": "b.jsonl", "formatting": "vicuna"},
+    "part": {"file_name": "b.jsonl", "split": "train[:10]"},
+    "within": {"file_name": "b.jsonl", "folder": "x"},
     "pairs": {"file_name": "a.jsonl", "ranking": true},
     "pictures": {"file_name": "a.jsonl", "columns": {"images": "i"}},
     "remote": {"hf_hub_url": "org/set"}})";
@@ -180,6 +185,10 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
             std::string::npos);
   EXPECT_NE(fate(text("first,chats"), "dataset").find("--data"), std::string::npos);
   EXPECT_EQ(options(text("messages")).find("columns"), std::string::npos);
+  EXPECT_HAS(options(text("openai")), "columns messages=turns,role=who\n");
+  EXPECT_HAS(fate(text("other"), "dataset"), "refused: other: the formatting vicuna is not known");
+  EXPECT_HAS(fate(text("part"), "dataset"), "refused: part: split: train[:10]: whole files");
+  EXPECT_HAS(fate(text("within"), "dataset"), "refused: within: folder is not supported");
   EXPECT_NE(fate(text("pairs"), "dataset").find("preference training"), std::string::npos);
   EXPECT_NE(fate(text("pictures"), "dataset").find("images are not supported"), std::string::npos);
   EXPECT_NE(fate(text("remote"), "dataset").find("has no file_name"), std::string::npos);
