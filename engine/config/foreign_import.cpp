@@ -225,17 +225,13 @@ class ForeignImporter : ImportWriter {
     const double to = given.size() > end ? std::strtod(given[end].c_str(), nullptr) : 0;
     if (from > 0 && to > 0) set(leaf, "min-lr-ratio", {fmt::format("{:g}", to / from)});
   }
-  // TRL's two keys are about prompts with completions and about messages.
+  // TRL's two keys are about prompts with completions and about messages; either masks by itself.
   void loss_of(const Leaf& leaf) {
     const bool is_of_chats = leaf.key == "assistant_only_loss";
-    const std::string other = text(is_of_chats ? "completion_only_loss" : "assistant_only_loss");
-    const std::string own = is_off(*leaf.value) ? "false" : "true";
-    if (!other.empty() && other != "null" && other != own) {
-      return refuse(leaf,
-                    "completion_only_loss and assistant_only_loss differ, and what is learned "
-                    "is one for all records (give the one that fits the data)");
-    }
-    set(leaf, "train-on", {is_off(*leaf.value) ? "everything" : "answers"});
+    const char* other = is_of_chats ? "completion_only_loss" : "assistant_only_loss";
+    const bool is_off_here = is_off(*leaf.value);
+    if (is_off_here && text(other) == "true") return ignore(leaf, fmt::format("{} decides", other));
+    set(leaf, "train-on", {is_off_here ? "everything" : "answers"});
   }
 
   void packing(const Leaf& leaf) {

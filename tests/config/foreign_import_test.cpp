@@ -262,15 +262,18 @@ TEST_F(ForeignImport, RecordsAreNotPackedUnlessAsked) {
   EXPECT_EQ(samples(factory + "neat_packing: true"), "packed");
 }
 
-TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeysThatAgree) {
+TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeys) {
   const auto of = [&](const std::string& keys, const char* key) {
     return fate("model_name_or_path: m\nmax_steps: 9\n" + keys, key);
   };
   EXPECT_EQ(of("assistant_only_loss: false", "assistant_only_loss"), "--train-on everything");
   EXPECT_EQ(of("completion_only_loss: true", "completion_only_loss"), "--train-on answers");
-  EXPECT_NE(of("completion_only_loss: false\nassistant_only_loss: true", "assistant_only_loss")
-                .find("refused: completion_only_loss and assistant_only_loss differ"),
-            std::string::npos);
+  for (const char* both : {"completion_only_loss: true\nassistant_only_loss: false",
+                           "completion_only_loss: false\nassistant_only_loss: true"}) {
+    const std::string text = std::string("model_name_or_path: m\nmax_steps: 9\n") + both;
+    EXPECT_FALSE(import(text).is_refused());
+    EXPECT_HAS(options(text), "train-on answers\n");
+  }
 }
 
 TEST_F(ForeignImport, EvaluationsComeWhereTransformersHasThem) {
