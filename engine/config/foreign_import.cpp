@@ -112,6 +112,7 @@ class ForeignImporter : ImportWriter {
         {"optim", &I::optimizer},
         {"adam_beta1", &I::keep_beta},
         {"adam_beta2", &I::keep_beta},
+        {"loss_type", &I::kind_of_loss},
         {"bf16", &I::keep_recipe},
         {"fp16", &I::keep_recipe},
         {"bfloat16", &I::keep_recipe},
@@ -336,6 +337,13 @@ class ForeignImporter : ImportWriter {
   void kind_of_tuning(const Leaf& leaf) {
     if (text_of(*leaf.value) == "full") return ignore(leaf, "all parameters are trained");
     refuse(leaf, find_rule(kAxolotl, "adapter")->text);
+  }
+  void kind_of_loss(const Leaf& leaf) {
+    const std::string name = text_of(*leaf.value);
+    if (name == "nll" || name == "chunked_nll") return ignore(leaf, "the loss is cross-entropy");
+    const bool is_dft = name == "dft";
+    refuse(leaf,
+           find_rule(is_dft ? kLlamaFactory : kAxolotl, is_dft ? "use_dft_loss" : "rl")->text);
   }
   void stage(const Leaf& leaf) {
     const std::string name = text_of(*leaf.value);

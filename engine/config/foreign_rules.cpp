@@ -25,7 +25,8 @@ constexpr std::string_view kIdleLora = "it concerns adapters such as LoRA, which
 constexpr std::string_view kNoQuantized =
     "quantized weights are not trained here (take it out; weights may lie on NVMe instead)";
 constexpr std::string_view kNoPreference =
-    "only supervised training is supported, not preference or reinforcement training (take it out)";
+    "only supervised training is supported, not preference training (DPO) or reinforcement (take "
+    "it out)";
 constexpr std::string_view kIdlePreference = "it concerns preference training, which is not used";
 constexpr std::string_view kNoMedia = "images, video and sound are not supported (take it out)";
 constexpr std::string_view kForeignNumbers =
@@ -204,7 +205,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "lr_groups", kOff, "give a [[group]] of the TOML file"},
     {kALT, "neftune_noise_alpha", kOff, kForeignNumbers},
     {kTrainer, "label_smoothing_factor", kOff, kForeignNumbers},
-    {kT, "loss_type", kIgnore, "the loss is cross-entropy over the targets"},
+    {kT, "loss_type", kCode, ""},
     {kT, "router_aux_loss_coef", kIgnore, "models are dense here"},
     {kL, "moe_aux_loss_coef", kOff, kOther},
     {kTrainer, "average_tokens_across_devices", kIgnore,
@@ -253,6 +254,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "dpo_*", kIgnore, kIdlePreference},
     {kA, "reward_model", kOff, kNoPreference},
     {kA, "process_reward_model", kOff, kNoPreference},
+    {kT, "beta", kOff, kNoPreference},
     {kL, "pref_*", kIgnore, kIdlePreference},
     {kL, "dpo_*", kIgnore, kIdlePreference},
     {kL, "kto_*", kIgnore, kIdlePreference},

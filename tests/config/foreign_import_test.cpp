@@ -145,6 +145,15 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
   EXPECT_HAS(fate("iters: 5", "fine_tune_type"), "(write fine_tune_type: full)");
   EXPECT_FALSE(import("stage: sft\nfinetuning_type: full").is_refused());
   EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: only supervised"));
+  const auto trl = [&](const std::string& line) {
+    return fate("model_name_or_path: m\n" + line, line.substr(0, line.find(':')));
+  };
+  EXPECT_HAS(trl("loss_type: sigmoid"),
+             "refused: only supervised training is supported, not "
+             "preference training (DPO)");
+  EXPECT_HAS(trl("beta: 0.1"), "refused: only supervised training is supported");
+  EXPECT_HAS(trl("loss_type: dft"), "refused: it would change results");
+  EXPECT_EQ(trl("loss_type: nll"), "ignored: the loss is cross-entropy");
   EXPECT_TRUE(
       fate("model_name_or_path: m\nuse_peft: true", "use_peft").starts_with("refused: LoRA"));
 }
