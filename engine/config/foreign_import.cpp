@@ -257,6 +257,7 @@ class ForeignImporter : ImportWriter {
   void factory_template(const Leaf& leaf) {
     set(leaf, "as-chats", {"on"},
         "by the model's own template, which --chat-template replaces by another");
+    if (text_of(*leaf.value) == "chatml") set(leaf, "chat-template", {"chatml"});
   }
   void disable_shuffling(const Leaf& leaf) {
     set(leaf, "shuffle", {is_off(*leaf.value) ? "on" : "off"});

@@ -188,6 +188,8 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
   EXPECT_NE(fate(text("first", "interleave_probs: 0.7,0.3"), "dataset").find("more numbers than"),
             std::string::npos);
   EXPECT_TRUE(fate(text("first", "template: qwen"), "template").starts_with("--as-chats on"));
+  EXPECT_HAS(options(text("first", "template: chatml")), "chat-template chatml\n");
+  EXPECT_EQ(options(text("first", "template: qwen")).find("chat-template"), std::string::npos);
   EXPECT_NE(options(text("first")).find("columns instruction=question,output=answer\n"),
             std::string::npos);
   EXPECT_NE(options(text("chats")).find("columns conversations=turns,from=who,value=says\n"),
