@@ -354,6 +354,20 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
   return data;
 }
 
+void add_weights(std::string_view weights, ForeignData& data) {
+  for (std::string& path : data.paths) {
+    const size_t comma = std::min(weights.find(','), weights.size());
+    if (comma == 0) {
+      data.refusal = "interleave_probs has fewer numbers than there are datasets (give as many)";
+      return;
+    }
+    path += ":" + std::string(weights.substr(0, comma));
+    weights.remove_prefix(std::min(weights.size(), comma + 1));
+  }
+  if (weights.empty()) return;
+  data.refusal = "interleave_probs has more numbers than there are datasets (give as many)";
+}
+
 bool are_record_files(const std::vector<std::string>& paths) {
   return !paths.empty() && std::ranges::all_of(paths, holds_records);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/config/foreign_import.h"
@@ -25,6 +26,9 @@ ForeignData axolotl_data(const Json& list);
 // Names of `dataset` of LLaMA-Factory, separated by commas, in dataset_info.json of `directory`.
 ForeignData llama_factory_data(const std::string& names, const std::string& directory,
                                const ReadNamedFile& read);
+
+// Gives each path its weight of `interleave_probs`, whose numbers are separated by commas.
+void add_weights(std::string_view weights, ForeignData& data);
 
 // Whether what --data names is files of records, or directories of which only these are read; by
 // their names alone.

@@ -162,19 +162,6 @@ class ForeignImporter : ImportWriter {
     }
     set_data(leaf, data, leaf.key == "dataset" ? "data" : "eval-data");
   }
-  static void add_weights(std::string_view weights, ForeignData& data) {
-    for (std::string& path : data.paths) {
-      const size_t comma = std::min(weights.find(','), weights.size());
-      if (comma == 0) {
-        data.refusal = "interleave_probs has fewer numbers than there are datasets (give as many)";
-        return;
-      }
-      path += ":" + std::string(weights.substr(0, comma));
-      weights.remove_prefix(std::min(weights.size(), comma + 1));
-    }
-    if (weights.empty()) return;
-    data.refusal = "interleave_probs has more numbers than there are datasets (give as many)";
-  }
   void with_dataset(const Leaf& leaf) { ignore(leaf, "part of --data, from dataset"); }
 
   void local_dataset(const Leaf& leaf) {

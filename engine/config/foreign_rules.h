@@ -39,8 +39,8 @@ const ForeignRule* find_rule(ForeignTool tool, std::string_view key);
 // The keys of a program that have a rule of their own.
 std::vector<std::string_view> keys_of(ForeignTool tool);
 
-// What a program assumes when its file lacks a key; the name of what it always does, with a space in
-// it, is no key.
+// What a program assumes when its file lacks a key. A name with a space in it is no key: it is what
+// the program always does.
 struct ForeignDefault {
   ForeignTool tool;
   std::string_view key;
