@@ -14,6 +14,8 @@
 namespace strata::config {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::string_view kToLines =
     "download it and write it as JSONL: examples/to_jsonl.py does that";
 
@@ -111,15 +113,16 @@ bool are_usual_roles(const Json& roles) {
   });
 }
 
+std::string split_refusal(const Json& entry) {
+  const std::string split = text_member(entry, "split");
+  if (split.empty() || split == "train") return "";
+  return fmt::format(
+      "split: {}: whole files are read (take it out, and name the file of that split)", split);
+}
+
 // What of an entry says how its records are used and cannot be followed.
 std::string axolotl_use_refusal(const Json& entry) {
-  const std::string split = text_member(entry, "split");
-  if (!split.empty() && split != "train") {
-    return fmt::format(
-        "split: {}: whole files are read (take it out, and name the file of that "
-        "split)",
-        split);
-  }
+  if (std::string split = split_refusal(entry); !split.empty()) return split;
   const std::string chat_template = text_member(entry, "chat_template");
   if (!chat_template.empty() && chat_template != "tokenizer_default") {
     return fmt::format(
@@ -183,7 +186,7 @@ void add_axolotl_paths(const Json& entry, ForeignData& data) {
     return;
   }
   std::error_code ignored;
-  const bool is_local = std::filesystem::is_directory(path, ignored);
+  const bool is_local = fs::is_directory(path, ignored);
   for (const std::string& file : texts_of(*files)) {
     data.paths.push_back(is_local ? path + "/" + file : file);
   }
@@ -192,7 +195,7 @@ void add_axolotl_paths(const Json& entry, ForeignData& data) {
 void require_local(ForeignData& data) {
   for (const std::string& path : data.paths) {
     std::error_code ignored;
-    if (!data.refusal.empty() || std::filesystem::exists(path, ignored)) continue;
+    if (!data.refusal.empty() || fs::exists(path, ignored)) continue;
     data.refusal = fmt::format("{} is no local file or directory ({})", path, kToLines);
   }
 }
@@ -202,11 +205,14 @@ void require_local(ForeignData& data) {
 ForeignData axolotl_data(const Json& list) {
   ForeignData data;
   const Json::Array single = {list};
+  data.is_text = true;
   for (const Json& entry : list.is_array() ? list.items() : single) {
     data.refusal = axolotl_refusal(entry);
     if (!data.refusal.empty()) return data;
     add_axolotl_paths(entry, data);
-    if (text_member(entry, "type").starts_with("alpaca")) data.note = kOtherPrompt;
+    const std::string type = text_member(entry, "type");
+    if (type.starts_with("alpaca")) data.note = kOtherPrompt;
+    data.is_text &= type.starts_with("completion") || type.starts_with("text");
     add_columns(entry, kAxolotlColumns, data);
     if (const Json* names = entry.find("message_property_mappings")) {
       add_columns(*names, kMessageNames, data);
@@ -230,9 +236,10 @@ constexpr NamePair kShareGptColumns[] = {
 constexpr NamePair kShareGptTags[] = {{"role_tag", "from"}, {"content_tag", "value"}};
 constexpr NamePair kChatColumns[] = {
     {"messages", "messages"}, {"system", "system"}, {"tools", "tools"}};
-constexpr std::array<std::string_view, 12> kInfoKeys = {
-    "file_name", "formatting",  "columns", "tags",       "split",      "subset",
-    "folder",    "num_samples", "ranking", "hf_hub_url", "ms_hub_url", "script_url"};
+constexpr NamePair kChatTags[] = {{"role_tag", "role"}, {"content_tag", "content"}};
+constexpr std::array<std::string_view, 10> kInfoKeys = {
+    "file_name",   "formatting", "columns",    "tags",       "split",
+    "num_samples", "ranking",    "hf_hub_url", "ms_hub_url", "script_url"};
 
 const Json& part_of(const Json& entry, const char* name) {
   static const Json none = Json::object();
@@ -243,8 +250,11 @@ const Json& part_of(const Json& entry, const char* name) {
 // What the columns of an entry are named for; those of messages as OpenAI writes them need no other
 // names.
 std::span<const NamePair> columns_of(const Json& entry) {
-  if (text_member(entry, "formatting") != "sharegpt") return kAlpacaColumns;
+  const std::string formatting = text_member(entry, "formatting");
   const Json& tags = part_of(entry, "tags");
+  // Without names of its own, an entry has ShareGPT's whatever its formatting is.
+  if (formatting == "openai" && !tags.members().empty()) return kChatColumns;
+  if (formatting != "sharegpt" && formatting != "openai") return kAlpacaColumns;
   const bool is_chat = text_member(part_of(entry, "columns"), "messages") == "messages" &&
                        text_member(tags, "role_tag") == "role" &&
                        text_member(tags, "content_tag") == "content";
@@ -259,6 +269,14 @@ std::string info_refusal(const std::string& name, const Json& entry) {
       return fmt::format("{}: {} is not supported (take it out)", name, member.name);
     }
   }
+  const std::string formatting = text_member(entry, "formatting");
+  if (entry.find("formatting") != nullptr && formatting != "alpaca" && formatting != "sharegpt" &&
+      formatting != "openai") {
+    return fmt::format("{}: the formatting {} is not known (give alpaca, sharegpt or openai)", name,
+                       text_of(*entry.find("formatting")));
+  }
+  const std::string split = split_refusal(entry);
+  if (!split.empty()) return name + ": " + split;
   const Json* ranking = entry.find("ranking");
   if (ranking != nullptr && !is_off(*ranking)) {
     return name +
@@ -282,6 +300,27 @@ std::string info_refusal(const std::string& name, const Json& entry) {
     return name + ": num_samples: give a file with as many records (head -n makes one)";
   }
   return "";
+}
+
+bool is_record_file(const fs::path& path) {
+  return path.extension() == ".jsonl" || path.extension() == ".json";
+}
+
+// As data is read: of a directory with texts, apart from a README, only these are.
+bool holds_records(const std::string& given) {
+  std::error_code ignored;
+  const fs::path path = fs::exists(given, ignored) ? given : given.substr(0, given.rfind(':'));
+  if (!fs::is_directory(path, ignored)) return is_record_file(path);
+  if (fs::exists(path / "train.jsonl", ignored)) return true;
+  bool has_records = false;
+  for (fs::recursive_directory_iterator file(path, ignored), end; file != end;
+       file.increment(ignored)) {
+    const fs::path& name = file->path();
+    const bool is_text = name.extension() == ".txt" || name.extension() == ".md";
+    if (is_text && name.stem() != "README") return false;
+    has_records |= is_record_file(name);
+  }
+  return has_records;
 }
 
 }  // namespace
@@ -308,10 +347,29 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
     add_columns(part_of(*entry, "columns"), columns, data);
     if (columns.data() == kShareGptColumns)
       add_columns(part_of(*entry, "tags"), kShareGptTags, data);
+    if (columns.data() == kChatColumns) add_columns(part_of(*entry, "tags"), kChatTags, data);
   }
   data.refusal = conflict_of(data);
   require_local(data);
   return data;
+}
+
+void add_weights(std::string_view weights, ForeignData& data) {
+  for (std::string& path : data.paths) {
+    const size_t comma = std::min(weights.find(','), weights.size());
+    if (comma == 0) {
+      data.refusal = "interleave_probs has fewer numbers than there are datasets (give as many)";
+      return;
+    }
+    path += ":" + std::string(weights.substr(0, comma));
+    weights.remove_prefix(std::min(weights.size(), comma + 1));
+  }
+  if (weights.empty()) return;
+  data.refusal = "interleave_probs has more numbers than there are datasets (give as many)";
+}
+
+bool are_record_files(const std::vector<std::string>& paths) {
+  return !paths.empty() && std::ranges::all_of(paths, holds_records);
 }
 
 }  // namespace strata::config

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <utility>
@@ -12,30 +13,12 @@
 #include "engine/base/error.h"
 #include "engine/config/foreign_datasets.h"
 #include "engine/config/foreign_rules.h"
+#include "engine/config/list_text.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/yaml_reader.h"
 
 namespace strata::config {
 namespace {
-
-constexpr ForeignTool kTools[] = {kAxolotl, kLlamaFactory, kMlxLm, kTrl};
-
-// Keys that only one program has, looked for in this order.
-constexpr std::pair<std::string_view, ForeignTool> kSigns[] = {
-    {"base_model", kAxolotl},
-    {"finetuning_type", kLlamaFactory},
-    {"stage", kLlamaFactory},
-    {"cutoff_len", kLlamaFactory},
-    {"dataset_dir", kLlamaFactory},
-    {"template", kLlamaFactory},
-    {"iters", kMlxLm},
-    {"fine_tune_type", kMlxLm},
-    {"mask_prompt", kMlxLm},
-    {"lora_parameters", kMlxLm},
-    {"adapter_path", kMlxLm},
-    {"model_name_or_path", kTrl},
-    {"dataset_name", kTrl},
-    {"per_device_train_batch_size", kTrl}};
 
 const std::map<std::string, std::string> kSchedules = {{"cosine", "cosine"},
                                                        {"linear", "linear"},
@@ -44,18 +27,6 @@ const std::map<std::string, std::string> kSchedules = {{"cosine", "cosine"},
                                                        {"cosine_decay", "cosine"},
                                                        {"linear_schedule", "linear"},
                                                        {"cosine_with_min_lr", "cosine"}};
-
-ForeignTool tool_of(const Json& root, const std::string& name) {
-  for (const auto& [key, tool] : kSigns) {
-    if (root.find(key) != nullptr) return tool;
-  }
-  throw Error(ErrorCode::kConfig,
-              fmt::format("read configuration: {}: it has no key that is typical of Axolotl "
-                          "(base_model), LLaMA-Factory (finetuning_type), mlx-lm (iters) or TRL "
-                          "(model_name_or_path) (write options of strata as TOML, in a file named "
-                          ".toml)",
-                          name));
-}
 
 class ForeignImporter : ImportWriter {
  public:
@@ -141,6 +112,7 @@ class ForeignImporter : ImportWriter {
         {"optim", &I::optimizer},
         {"adam_beta1", &I::keep_beta},
         {"adam_beta2", &I::keep_beta},
+        {"loss_type", &I::kind_of_loss},
         {"bf16", &I::keep_recipe},
         {"fp16", &I::keep_recipe},
         {"bfloat16", &I::keep_recipe},
@@ -174,7 +146,11 @@ class ForeignImporter : ImportWriter {
     if (option == "data" && !data.columns.empty()) set(leaf, "columns", data.columns);
     if (!data.train_on_end.empty()) set(leaf, "train-on-end", {data.train_on_end});
   }
-  void axolotl_datasets(const Leaf& leaf) { set_data(leaf, axolotl_data(*leaf.value), "data"); }
+  void axolotl_datasets(const Leaf& leaf) {
+    const ForeignData data = axolotl_data(*leaf.value);
+    is_pretraining_ |= leaf.key == "pretraining_dataset" || data.is_text;
+    set_data(leaf, data, "data");
+  }
   void axolotl_tests(const Leaf& leaf) { set_data(leaf, axolotl_data(*leaf.value), "eval-data"); }
 
   void factory_datasets(const Leaf& leaf) {
@@ -185,19 +161,6 @@ class ForeignImporter : ImportWriter {
       add_weights(weights, data);
     }
     set_data(leaf, data, leaf.key == "dataset" ? "data" : "eval-data");
-  }
-  static void add_weights(std::string_view weights, ForeignData& data) {
-    for (std::string& path : data.paths) {
-      const size_t comma = std::min(weights.find(','), weights.size());
-      if (comma == 0) {
-        data.refusal = "interleave_probs has fewer numbers than there are datasets (give as many)";
-        return;
-      }
-      path += ":" + std::string(weights.substr(0, comma));
-      weights.remove_prefix(std::min(weights.size(), comma + 1));
-    }
-    if (weights.empty()) return;
-    data.refusal = "interleave_probs has more numbers than there are datasets (give as many)";
   }
   void with_dataset(const Leaf& leaf) { ignore(leaf, "part of --data, from dataset"); }
 
@@ -250,17 +213,13 @@ class ForeignImporter : ImportWriter {
     const double to = given.size() > end ? std::strtod(given[end].c_str(), nullptr) : 0;
     if (from > 0 && to > 0) set(leaf, "min-lr-ratio", {fmt::format("{:g}", to / from)});
   }
-  // TRL's two keys are about prompts with completions and about messages.
+  // TRL's two keys are about prompts with completions and about messages; either masks by itself.
   void loss_of(const Leaf& leaf) {
     const bool is_of_chats = leaf.key == "assistant_only_loss";
-    const std::string other = text(is_of_chats ? "completion_only_loss" : "assistant_only_loss");
-    const std::string own = is_off(*leaf.value) ? "false" : "true";
-    if (!other.empty() && other != "null" && other != own) {
-      return refuse(leaf,
-                    "completion_only_loss and assistant_only_loss differ, and what is learned "
-                    "is one for all records (give the one that fits the data)");
-    }
-    set(leaf, "train-on", {is_off(*leaf.value) ? "everything" : "answers"});
+    const char* other = is_of_chats ? "completion_only_loss" : "assistant_only_loss";
+    const bool is_off_here = is_off(*leaf.value);
+    if (is_off_here && text(other) == "true") return ignore(leaf, fmt::format("{} decides", other));
+    set(leaf, "train-on", {is_off_here ? "everything" : "answers"});
   }
 
   void packing(const Leaf& leaf) {
@@ -285,6 +244,7 @@ class ForeignImporter : ImportWriter {
   void factory_template(const Leaf& leaf) {
     set(leaf, "as-chats", {"on"},
         "by the model's own template, which --chat-template replaces by another");
+    if (text_of(*leaf.value) == "chatml") set(leaf, "chat-template", {"chatml"});
   }
   void disable_shuffling(const Leaf& leaf) {
     set(leaf, "shuffle", {is_off(*leaf.value) ? "on" : "off"});
@@ -318,7 +278,8 @@ class ForeignImporter : ImportWriter {
   void optimizer(const Leaf& leaf) {
     const std::string name = lower_case(text_of(*leaf.value));
     if (name == "adam" && tool_ == kMlxLm) {
-      return set(leaf, "weight-decay", {"0"}, "AdamW without decay is Adam");
+      return set(leaf, "weight-decay", {"0"},
+                 "AdamW without decay is Adam, here with bias correction");
     }
     if (name.find("adamw") == std::string::npos) {
       return refuse(leaf, "AdamW is the only optimizer here");
@@ -357,15 +318,24 @@ class ForeignImporter : ImportWriter {
   // What is trained, evaluation and checkpoints
 
   void layers(const Leaf& leaf) {
-    if (leaf.value->number().value_or(0) < 0) return ignore(leaf, "all are trained");
+    if (leaf.value->number().value_or(0) < 0)
+      return ignore(leaf, "all are trained, and embeddings too");
     refuse(leaf, "all layers are trained (give -1, and --freeze REGEX for those that are not)");
   }
   void kind_of_tuning(const Leaf& leaf) {
     if (text_of(*leaf.value) == "full") return ignore(leaf, "all parameters are trained");
     refuse(leaf, find_rule(kAxolotl, "adapter")->text);
   }
+  void kind_of_loss(const Leaf& leaf) {
+    const std::string name = text_of(*leaf.value);
+    if (name == "nll" || name == "chunked_nll") return ignore(leaf, "the loss is cross-entropy");
+    const bool is_dft = name == "dft";
+    refuse(leaf,
+           find_rule(is_dft ? kLlamaFactory : kAxolotl, is_dft ? "use_dft_loss" : "rl")->text);
+  }
   void stage(const Leaf& leaf) {
     const std::string name = text_of(*leaf.value);
+    is_pretraining_ = name == "pt";
     if (name == "sft" || name == "pt") return ignore(leaf, "records say what is learned of them");
     refuse(leaf, find_rule(kAxolotl, "rl")->text);
   }
@@ -400,16 +370,46 @@ class ForeignImporter : ImportWriter {
     set(leaf, "checkpoint-every", texts_of(*leaf.value));
   }
 
+  // The paths that --data will have.
+  std::vector<std::string> data_paths() const {
+    const GivenOption* given = given_elsewhere("data");
+    if (given != nullptr) return split_list({given->text});
+    const ImportedOption* data = imported("data");
+    return data == nullptr ? std::vector<std::string>() : data->values;
+  }
+  const ImportedOption* imported(std::string_view name) const {
+    const auto found = std::ranges::find(import_.options, name, &ImportedOption::name);
+    return found == import_.options.end() ? nullptr : &*found;
+  }
+
+  // mlx-lm evaluates on this file alone, and holds out no part of the others.
+  bool has_validation() const {
+    const std::vector<std::string> paths = data_paths();
+    std::error_code ignored;
+    return paths.size() == 1 && std::filesystem::exists(paths[0] + "/valid.jsonl", ignored);
+  }
+  bool is_assumed(const ForeignDefault& each) const {
+    const auto says = [&](const Leaf& leaf) {
+      return leaf.key == each.key && !leaf.value->is_null();
+    };
+    if (each.tool != tool_ || std::ranges::any_of(leaves_, says)) return false;
+    if (imported(each.option) != nullptr) return false;  // another key says it
+    if (each.option == "epochs") return number("max_steps") <= 0;
+    if (each.option == "eval-every") return has_validation();
+    if (each.option == "samples") return !is_pretraining_ && are_record_files(data_paths());
+    return true;
+  }
   void finish_defaults() {
     for (const ForeignDefault& each : foreign_defaults()) {
-      const auto says = [&](const Leaf& leaf) {
-        return leaf.key == each.key && !leaf.value->is_null();
-      };
-      const bool is_said = std::any_of(leaves_.begin(), leaves_.end(), says) ||
-                           (each.option == "epochs" && number("max_steps") > 0);
-      if (each.tool != tool_ || is_said) continue;
-      set({std::string(each.key), &absent_}, each.option, {std::string(each.value)},
-          fmt::format("absent in the file, {}'s default", name_of(tool_)));
+      if (!is_assumed(each)) continue;
+      const Leaf leaf = {std::string(each.key), &absent_};
+      const std::string why = fmt::format("absent in the file, {}'s default{}{}", name_of(tool_),
+                                          each.note.empty() ? "" : ": ", each.note);
+      if (each.option.empty()) {
+        refuse(leaf, fmt::format("{} (write {}: {})", why, each.key, each.value));
+      } else {
+        set(leaf, each.option, {std::string(each.value)}, why);
+      }
     }
   }
 
@@ -420,6 +420,7 @@ class ForeignImporter : ImportWriter {
   const Json absent_{"absent"};  // stands for the value of a key that the file lacks
   std::vector<Leaf> betas_;
   std::vector<Leaf> recipes_;
+  bool is_pretraining_ = false;
   int unknown_keys_ = 0;
 };
 

@@ -25,7 +25,8 @@ constexpr std::string_view kIdleLora = "it concerns adapters such as LoRA, which
 constexpr std::string_view kNoQuantized =
     "quantized weights are not trained here (take it out; weights may lie on NVMe instead)";
 constexpr std::string_view kNoPreference =
-    "only supervised training is supported, not preference or reinforcement training (take it out)";
+    "only supervised training is supported, not preference training (DPO) or reinforcement (take "
+    "it out)";
 constexpr std::string_view kIdlePreference = "it concerns preference training, which is not used";
 constexpr std::string_view kNoMedia = "images, video and sound are not supported (take it out)";
 constexpr std::string_view kForeignNumbers =
@@ -204,7 +205,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "lr_groups", kOff, "give a [[group]] of the TOML file"},
     {kALT, "neftune_noise_alpha", kOff, kForeignNumbers},
     {kTrainer, "label_smoothing_factor", kOff, kForeignNumbers},
-    {kT, "loss_type", kIgnore, "the loss is cross-entropy over the targets"},
+    {kT, "loss_type", kCode, ""},
     {kT, "router_aux_loss_coef", kIgnore, "models are dense here"},
     {kL, "moe_aux_loss_coef", kOff, kOther},
     {kTrainer, "average_tokens_across_devices", kIgnore,
@@ -253,6 +254,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "dpo_*", kIgnore, kIdlePreference},
     {kA, "reward_model", kOff, kNoPreference},
     {kA, "process_reward_model", kOff, kNoPreference},
+    {kT, "beta", kOff, kNoPreference},
     {kL, "pref_*", kIgnore, kIdlePreference},
     {kL, "dpo_*", kIgnore, kIdlePreference},
     {kL, "kto_*", kIgnore, kIdlePreference},
@@ -376,51 +378,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kA, "generation_*", kIgnore, kGenerating},
 };
 
-constexpr ForeignDefault kForeignDefaults[] = {
-    {kAxolotl, "num_epochs", "epochs", "1"},
-    {kAxolotl, "lr_scheduler", "schedule", "cosine"},
-    {kAxolotl, "weight_decay", "weight-decay", "0"},
-    {kAxolotl, "train_on_inputs", "train-on", "answers"},
-    {kLlamaFactory, "learning_rate", "lr", "5e-5"},
-    {kLlamaFactory, "num_train_epochs", "epochs", "3"},
-    {kLlamaFactory, "lr_scheduler_type", "schedule", "linear"},
-    {kLlamaFactory, "weight_decay", "weight-decay", "0"},
-    {kLlamaFactory, "cutoff_len", "sequence-length", "2048"},
-    {kLlamaFactory, "per_device_train_batch_size", "micro-batch", "8"},
-    {kMlxLm, "learning_rate", "lr", "1e-5"},
-    {kMlxLm, "iters", "steps", "1000"},
-    {kMlxLm, "batch_size", "micro-batch", "4"},
-    {kMlxLm, "max_seq_length", "sequence-length", "2048"},
-    {kMlxLm, "lr_schedule.name", "schedule", "constant"},
-    {kMlxLm, "mask_prompt", "train-on", "everything"},
-    {kMlxLm, "completion_feature", "as-chats", "on"},
-    {kTrl, "learning_rate", "lr", "2e-5"},
-    {kTrl, "num_train_epochs", "epochs", "3"},
-    {kTrl, "lr_scheduler_type", "schedule", "linear"},
-    {kTrl, "weight_decay", "weight-decay", "0"},
-    {kTrl, "max_length", "sequence-length", "1024"},
-    {kTrl, "per_device_train_batch_size", "micro-batch", "8"},
-};
-
 }  // namespace
-
-std::string_view name_of(ForeignTool tool) {
-  switch (tool) {
-    case kAxolotl:
-      return "Axolotl";
-    case kLlamaFactory:
-      return "LLaMA-Factory";
-    case kMlxLm:
-      return "mlx-lm";
-    case kTrl:
-      return "TRL";
-  }
-  return "";
-}
-
-std::span<const ForeignDefault> foreign_defaults() {
-  return kForeignDefaults;
-}
 
 const ForeignRule* find_rule(ForeignTool tool, std::string_view key) {
   const ForeignRule* best = nullptr;

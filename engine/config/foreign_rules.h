@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/config/deepspeed_rules.h"
+#include "engine/config/json.h"
 
 namespace strata::config {
 
@@ -18,6 +20,9 @@ enum ForeignTool : uint8_t {
   kTrl = 8,
 };
 std::string_view name_of(ForeignTool tool);
+
+// The program that a configuration is of. Throws Error (kConfig) when no key of it tells.
+ForeignTool tool_of(const Json& root, const std::string& name);
 
 // What becomes of a key in the files of some programs: as DeepspeedRule.
 struct ForeignRule {
@@ -34,12 +39,14 @@ const ForeignRule* find_rule(ForeignTool tool, std::string_view key);
 // The keys of a program that have a rule of their own.
 std::vector<std::string_view> keys_of(ForeignTool tool);
 
-// What a program assumes when its file lacks a key.
+// What a program assumes when its file lacks a key. A name with a space in it is no key: it is what
+// the program always does.
 struct ForeignDefault {
   ForeignTool tool;
   std::string_view key;
-  std::string_view option;
-  std::string_view value;
+  std::string_view option;     // empty: what it assumes is refused
+  std::string_view value;      // of the option; with a refusal, what to write for the key
+  std::string_view note = "";  // what differs; with a refusal, what it assumes
 };
 std::span<const ForeignDefault> foreign_defaults();
 

@@ -139,7 +139,21 @@ TEST_F(ForeignImport, WhatIsNotHereIsRefusedByName) {
             std::string::npos);
   EXPECT_TRUE(axolotl("leraning_rate: 1").find("did you mean learning_rate?") != std::string::npos);
   EXPECT_TRUE(fate("finetuning_type: lora", "finetuning_type").starts_with("refused: LoRA"));
+  EXPECT_EQ(fate("stage: sft", "finetuning_type"),
+            "refused: absent in the file, LLaMA-Factory's default: LoRA, which is not supported "
+            "here (write finetuning_type: full)");
+  EXPECT_HAS(fate("iters: 5", "fine_tune_type"), "(write fine_tune_type: full)");
+  EXPECT_FALSE(import("stage: sft\nfinetuning_type: full").is_refused());
   EXPECT_TRUE(fate("stage: dpo", "stage").starts_with("refused: only supervised"));
+  const auto trl = [&](const std::string& line) {
+    return fate("model_name_or_path: m\n" + line, line.substr(0, line.find(':')));
+  };
+  EXPECT_HAS(trl("loss_type: sigmoid"),
+             "refused: only supervised training is supported, not "
+             "preference training (DPO)");
+  EXPECT_HAS(trl("beta: 0.1"), "refused: only supervised training is supported");
+  EXPECT_HAS(trl("loss_type: dft"), "refused: it would change results");
+  EXPECT_EQ(trl("loss_type: nll"), "ignored: the loss is cross-entropy");
   EXPECT_TRUE(
       fate("model_name_or_path: m\nuse_peft: true", "use_peft").starts_with("refused: LoRA"));
 }
@@ -155,6 +169,11 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
     "messages": {"file_name": "b.jsonl", "formatting": "sharegpt",
                  "columns": {"messages": "messages"},
                  "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user"}},
+    "openai": {"file_name": "b.jsonl", "formatting": "openai", "columns": {"messages": "turns"},
+               "tags": {"role_tag": "who", "content_tag": "content"}},
+    "other": {"file_name": "b.jsonl", "formatting": "vicuna"},
+    "part": {"file_name": "b.jsonl", "split": "train[:10]"},
+    "within": {"file_name": "b.jsonl", "folder": "x"},
     "pairs": {"file_name": "a.jsonl", "ranking": true},
     "pictures": {"file_name": "a.jsonl", "columns": {"images": "i"}},
     "remote": {"hf_hub_url": "org/set"}})";
@@ -169,12 +188,18 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
   EXPECT_NE(fate(text("first", "interleave_probs: 0.7,0.3"), "dataset").find("more numbers than"),
             std::string::npos);
   EXPECT_TRUE(fate(text("first", "template: qwen"), "template").starts_with("--as-chats on"));
+  EXPECT_HAS(options(text("first", "template: chatml")), "chat-template chatml\n");
+  EXPECT_EQ(options(text("first", "template: qwen")).find("chat-template"), std::string::npos);
   EXPECT_NE(options(text("first")).find("columns instruction=question,output=answer\n"),
             std::string::npos);
   EXPECT_NE(options(text("chats")).find("columns conversations=turns,from=who,value=says\n"),
             std::string::npos);
   EXPECT_NE(fate(text("first,chats"), "dataset").find("--data"), std::string::npos);
   EXPECT_EQ(options(text("messages")).find("columns"), std::string::npos);
+  EXPECT_HAS(options(text("openai")), "columns messages=turns,role=who\n");
+  EXPECT_HAS(fate(text("other"), "dataset"), "refused: other: the formatting vicuna is not known");
+  EXPECT_HAS(fate(text("part"), "dataset"), "refused: part: split: train[:10]: whole files");
+  EXPECT_HAS(fate(text("within"), "dataset"), "refused: within: folder is not supported");
   EXPECT_NE(fate(text("pairs"), "dataset").find("preference training"), std::string::npos);
   EXPECT_NE(fate(text("pictures"), "dataset").find("images are not supported"), std::string::npos);
   EXPECT_NE(fate(text("remote"), "dataset").find("has no file_name"), std::string::npos);
@@ -188,11 +213,18 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
   const std::string mlx = options(
       "model: m\ntrain: true\nfine_tune_type: full\niters: 50\n"
       "lr_schedule:\n  name: cosine_decay\n  warmup: 5\n"
-      "  arguments: [1e-5, 50]\nnum_layers: -1\n");
-  EXPECT_EQ(mlx,
-            "as-chats on\nlr 1e-5\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
-            "2048\nsteps 50\n"
-            "train-on everything\nwarmup-steps 5\n");
+      "  arguments: [3e-5, 50]\nnum_layers: -1\n");
+  EXPECT_EQ(
+      mlx,
+      "as-chats on\nclip 0\nlr 3e-05\nmicro-batch 4\nmodel m\nschedule cosine\nsequence-length "
+      "2048\nsteps 50\n"
+      "train-on everything\nwarmup-steps 5\nweight-decay 0\n");
+  EXPECT_HAS(fate("iters: 5", "num_layers"), "(write num_layers: -1)");
+  EXPECT_EQ(options("iters: 5\noptimizer: adamw").find("weight-decay"), std::string::npos);
+  const std::string directory = folder_.path();
+  EXPECT_EQ(fate("iters: 5\ndata: " + directory, "steps_per_eval"), "");
+  std::ofstream(folder_ / "valid.jsonl") << "{}\n";
+  EXPECT_HAS(fate("iters: 5\ndata: " + directory, "steps_per_eval"), "--eval-every 200");
   EXPECT_EQ(fate("iters: 5\nlr_schedule:\n  arguments: [1e-4, 5, 1e-5]", "lr_schedule.arguments"),
             "--lr 1e-04: the schedule ends with the run");
   EXPECT_EQ(fate("iters: 5\nmask_prompt: true", "mask_prompt"), "--train-on last-answer");
@@ -204,15 +236,55 @@ TEST_F(ForeignImport, MlxAndTrlHaveTheirDefaults) {
             "sequence-length 1024\nsteps 9\ntrain-on answers\nweight-decay 0\n");
 }
 
-TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeysThatAgree) {
+// Records do not share samples unless the file says so; what is read as text is left to --samples.
+TEST_F(ForeignImport, RecordsAreNotPackedUnlessAsked) {
+  const std::string path = folder_ / "a.jsonl";
+  const std::string axolotl = fmt::format("base_model: m\ndatasets: [{{path: {}, type: ", path);
+  const std::string trl = "model_name_or_path: m\ndataset_name: " + path + "\n";
+  const auto samples = [&](const std::string& text, std::span<const GivenOption> given = {}) {
+    std::string value;
+    for (const ImportedOption& option : import(text, given).options) {
+      if (option.name == "samples") value += option.values[0];
+    }
+    return value;
+  };
+  EXPECT_EQ(fate(trl, "packing"), "--samples record: absent in the file, TRL's default");
+  EXPECT_EQ(samples(trl + "packing: true"), "packed");
+  EXPECT_EQ(samples(axolotl + "chat_template}]"), "record");
+  EXPECT_EQ(samples(axolotl + "completion}]"), "");
+  EXPECT_EQ(samples(fmt::format("base_model: m\npretraining_dataset: {}", path)), "");
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "record");
+  std::ofstream(folder_ / "README.md") << "About it\n";
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "record");
+  std::ofstream(folder_ / "c.txt") << "A text\n";
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "");
+  std::ofstream(folder_ / "train.jsonl") << "{}\n";
+  EXPECT_EQ(samples(fmt::format("iters: 5\ndata: {}\n", folder_.path())), "record");
+  const GivenOption text[] = {{"data", folder_ / "c.txt", "--data"}};
+  EXPECT_EQ(samples(trl, text), "");
+  const GivenOption weighted[] = {{"data", path + ":0.3," + path + ":0.7", "--data"}};
+  EXPECT_EQ(samples("model_name_or_path: m", weighted), "record");
+
+  const std::string factory =
+      fmt::format("finetuning_type: full\ndataset_dir: {}\ndataset: first\n", folder_.path());
+  files_[folder_.path() + "/dataset_info.json"] = R"({"first": {"file_name": "a.jsonl"}})";
+  EXPECT_EQ(samples(factory), "record");
+  EXPECT_EQ(samples(factory + "stage: pt"), "");
+  EXPECT_EQ(samples(factory + "neat_packing: true"), "packed");
+}
+
+TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeys) {
   const auto of = [&](const std::string& keys, const char* key) {
     return fate("model_name_or_path: m\nmax_steps: 9\n" + keys, key);
   };
   EXPECT_EQ(of("assistant_only_loss: false", "assistant_only_loss"), "--train-on everything");
   EXPECT_EQ(of("completion_only_loss: true", "completion_only_loss"), "--train-on answers");
-  EXPECT_NE(of("completion_only_loss: false\nassistant_only_loss: true", "assistant_only_loss")
-                .find("refused: completion_only_loss and assistant_only_loss differ"),
-            std::string::npos);
+  for (const char* both : {"completion_only_loss: true\nassistant_only_loss: false",
+                           "completion_only_loss: false\nassistant_only_loss: true"}) {
+    const std::string text = std::string("model_name_or_path: m\nmax_steps: 9\n") + both;
+    EXPECT_FALSE(import(text).is_refused());
+    EXPECT_HAS(options(text), "train-on answers\n");
+  }
 }
 
 TEST_F(ForeignImport, EvaluationsComeWhereTransformersHasThem) {
@@ -245,8 +317,9 @@ TEST(ForeignRules, NameOptionsThatExist) {
     }
   }
   for (const ForeignDefault& each : foreign_defaults()) {
-    EXPECT_NE(find_rule(each.tool, each.key), nullptr) << each.key;
-    EXPECT_NE(find_option(each.option), nullptr) << each.key;
+    const bool is_key = each.key.find(' ') == std::string::npos;
+    EXPECT_EQ(find_rule(each.tool, each.key) != nullptr, is_key) << each.key;
+    EXPECT_EQ(find_option(each.option) == nullptr, each.option.empty()) << each.key;
   }
 }
 
