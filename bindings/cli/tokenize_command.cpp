@@ -214,7 +214,7 @@ class DataPrinter {
       case data::FileKind::kTokens:
         throw bad_input(path, "it holds tokens already (give files of text or records)");
       case data::FileKind::kText:
-        return printer_.print(text::read_text_file(path, kTextBytesMax));
+        return print_text(path);
       case data::FileKind::kRecords:
         break;
     }
@@ -225,6 +225,15 @@ class DataPrinter {
                             tokenizer.record(item, path, line, kind, records_);
                           });
     records_.finish(path);
+  }
+
+  void print_text(const std::string& path) {
+    const std::string text = text::read_text_file(path, kTextBytesMax);
+    try {
+      printer_.print(text);
+    } catch (const Error& error) {
+      throw bad_input(path, error.what());
+    }
   }
 
   TokenPrinter& printer_;

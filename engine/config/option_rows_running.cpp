@@ -125,8 +125,8 @@ constexpr OptionRow kRunning[] = {
      "MPI whose mpirun starts them.",
      kCollectives},
 
-    {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromOne, "never",
-     "Measure the loss on held-out data every N steps."},
+    {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromZero, "never",
+     "Measure the loss on held-out data every N steps, or with 0 never."},
     {"sample-prompts", kString, &O::sample_prompts, kTrain, kSaving, "FILE", "", kAny, "none",
      "Continue these texts at each --eval-every: one a line; in a .jsonl file, the prompt of each "
      "line's object; off: none."},

@@ -50,7 +50,7 @@ namespace {
 ReadData open_token_file(const std::string& name, const std::string& file,
                          const ReadOptions& options) {
   if (options.samples != config::SampleLayout::kStream) {
-    throw bad_data(name, "a token file has no records (leave out --samples)");
+    throw bad_data(name, "a token file has no records (give --samples stream)");
   }
   ReadData data;
   data.files = {file};

@@ -138,7 +138,7 @@ void FilesReader::finish() {
 void FilesReader::read_text(const std::string& path) {
   if (options_.samples != config::SampleLayout::kStream) {
     throw bad_data(path,
-                   "plain text has no records to make samples of (leave out --samples, or write "
+                   "plain text has no records to make samples of (give --samples stream, or write "
                    "{\"text\": ...} lines to a .jsonl file)");
   }
   refuse_records_in_text(path);

@@ -258,7 +258,12 @@ config::RunOptions options_of_run(const config::Options& given) {
 
 config::RunOptions model_of_run(config::Command command, const config::Options& given) {
   if (given.resume_checkpoint.empty()) return {};
-  const config::RunOptions all = options_of_run(given);
+  config::RunOptions all;
+  try {
+    all = options_of_run(given);
+  } catch (const Error&) {
+    if (given.model.empty()) throw;  // else it is reported later, with other mistakes
+  }
   if (all.json.empty()) return {};
   const Json options = Json::parse(all.json, all.source);
   const bool renders = command == config::Command::kEval || given.chat;

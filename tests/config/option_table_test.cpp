@@ -189,7 +189,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   const auto said = [](const char* name) {
     return help_of_option(Command::kTrain, *find_option(name));
   };
-  EXPECT_HAS(said("eval-every"), "(at least 1 step; default: never)");
+  EXPECT_HAS(said("eval-every"), "(0 or more steps; default: never)");
   EXPECT_HAS(said("sequence-length"), "(at least 1 token; default 512)");
   EXPECT_HAS(said("prefetch-depth"), "(1 to 1024 half blocks; default: the planner chooses)");
   EXPECT_HAS(said("betas"), "(each 0 or more, below 1; default 0.9,0.999)");

@@ -70,7 +70,8 @@ TEST(EventFile, HasAVersionTheFirstStepAndEachRecord) {
   std::filesystem::remove_all(directory);
   {
     EventFile file(directory, 8, 1.7e9);
-    file.append(StepMetrics{.step = 8, .loss = 3.5, .tokens = 100, .step_s = 0.5, .time_s = 1.7e9});
+    file.append(StepMetrics{
+        .step = 8, .loss = 3.5, .tokens = 60, .positions = 100, .step_s = 0.5, .time_s = 1.7e9});
     file.append(StepMetrics{.step = 9, .skipped = true});
     file.append(EvaluationMetrics{.step = 9, .loss = 1.0, .time_s = 1.7e9});
   }

@@ -30,7 +30,8 @@ StepMetrics metrics_of(int64_t step) {
           .loss = 3.5,
           .grad_norm = 0.25,
           .lr = 1e-3,
-          .tokens = 1000,
+          .tokens = 700,
+          .positions = 1000,
           .step_s = 0.5,
           .stall_s = {{"read", 0.125}, {"write", 0.0}},
           .nvme_read_bytes = 600000000,
@@ -62,7 +63,7 @@ TEST(Metrics, OneObjectALineWithTheFixedNames) {
   EXPECT_TRUE(json.find("loss")->is_null());
   EXPECT_EQ(json.find("grad_norm")->number(), 0.25);
   EXPECT_EQ(json.find("lr")->number(), 1e-3);
-  EXPECT_EQ(json.find("tokens")->int64(), 1000);
+  EXPECT_EQ(json.find("tokens")->int64(), 700);
   EXPECT_EQ(json.find("step_s")->number(), 0.5);
   EXPECT_EQ(json.find("stall_s")->find("read")->number(), 0.125);
   EXPECT_EQ(json.find("nvme_read_bytes")->int64(), 600000000);
