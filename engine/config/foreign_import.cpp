@@ -329,9 +329,9 @@ class ForeignImporter : ImportWriter {
   void kind_of_loss(const Leaf& leaf) {
     const std::string name = text_of(*leaf.value);
     if (name == "nll" || name == "chunked_nll") return ignore(leaf, "the loss is cross-entropy");
-    const bool is_dft = name == "dft";
-    refuse(leaf,
-           find_rule(is_dft ? kLlamaFactory : kAxolotl, is_dft ? "use_dft_loss" : "rl")->text);
+    const ForeignRule* rule =
+        name == "dft" ? find_rule(kLlamaFactory, "use_dft_loss") : find_rule(kAxolotl, "rl");
+    refuse(leaf, rule->text);
   }
   void stage(const Leaf& leaf) {
     const std::string name = text_of(*leaf.value);

@@ -38,9 +38,24 @@ bool is_skipped(const ChatRecord& record, size_t turn) {
   return std::find(record.skipped.begin(), record.skipped.end(), turn) != record.skipped.end();
 }
 
+// How many targets a chat with generation blocks has up to the message of a turn; nothing when the
+// renderings do not agree about that.
+std::optional<size_t> targets_until(const templates::ChatTemplate& chat_template,
+                                    templates::Chat chat, size_t turn, const MaskedChat& whole,
+                                    templates::RenderedBytes& rendered) {
+  chat.message_count = turn + 1;
+  const auto part = templates::render_masked(chat_template, chat);
+  if (!part || part->targets.size() > whole.targets.size() ||
+      !std::equal(part->targets.begin(), part->targets.end(), whole.targets.begin())) {
+    return std::nullopt;
+  }
+  rendered.add(part->text.size());
+  return part->targets.size();
+}
+
 // Removes the targets of skipped turns from a whole chat. Returns false when it is not known which
-// these are. With generation blocks, the chat up to a turn shows how many it has until there; so
-// that is asked only where a skipped turn follows one that is not, or is followed by one.
+// these are. Without generation blocks each turn has one; with them, the chat is rendered up to a
+// turn only where a skipped turn follows one that is not, or is followed by one.
 bool remove_skipped(const templates::ChatTemplate& chat_template, const templates::Chat& chat,
                     const ChatRecord& record, MaskedChat& whole) {
   const std::vector<size_t> turns = templates::assistant_turns(chat);
@@ -51,23 +66,16 @@ bool remove_skipped(const templates::ChatTemplate& chat_template, const template
     const bool skipped = is_skipped(record, turns[k]);
     const bool is_last = k + 1 == turns.size();
     if (!is_last && is_skipped(record, turns[k + 1]) == skipped) continue;
-    size_t end = is_last ? whole.targets.size() : k + 1;
+    std::optional<size_t> end = is_last ? whole.targets.size() : k + 1;
     if (!is_last && chat_template.has_generation()) {
-      templates::Chat until = chat;
-      until.message_count = turns[k] + 1;
-      const auto part = templates::render_masked(chat_template, until);
-      end = part ? part->targets.size() : 0;
-      if (!part || end > whole.targets.size() || end < done ||
-          !std::equal(part->targets.begin(), part->targets.end(), whole.targets.begin())) {
-        return false;
-      }
-      rendered.add(part->text.size());
+      end = targets_until(chat_template, chat, turns[k], whole, rendered);
     }
+    if (!end || *end < done) return false;
     const auto at = [&](size_t n) {
       return whole.targets.begin() + static_cast<std::ptrdiff_t>(n);
     };
-    if (!skipped) kept.insert(kept.end(), at(done), at(end));
-    done = end;
+    if (!skipped) kept.insert(kept.end(), at(done), at(*end));
+    done = *end;
   }
   whole.targets = std::move(kept);
   return true;

@@ -156,15 +156,15 @@ RecordKind kind_of_record(const Json& record, const std::string& where, const Re
         at, record.describe() + " is not a JSON object (write {\"text\": \"...\"} in each line)");
   const std::vector<const KindEntry*> kinds = kinds_of(record, rules);
   if (!kinds.empty()) return kinds.front()->kind;
-  std::vector<std::string_view> members;
-  for (const config::JsonMember& member : record.members()) {
-    members.push_back(rules.columns.theirs(member.name));
-  }
   if (record.find("chosen") != nullptr && record.find("rejected") != nullptr) {
     throw bad_record(
         at,
         "it has chosen and rejected answers, and preferences (DPO) are not trained here "
         "(name the answers to learn by --columns completion=chosen)");
+  }
+  std::vector<std::string_view> members;
+  for (const config::JsonMember& member : record.members()) {
+    members.push_back(rules.columns.theirs(member.name));
   }
   throw bad_record(
       at, fmt::format("not a known record: it has {} (write in each line \"text\", "

@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "engine/text/text_unicode.h"
+
 namespace strata::data {
 namespace {
 
@@ -29,10 +31,6 @@ constexpr std::array<std::pair<const char*, const char*>, 13> kShareGptRoles = {
      {"tool", "tool"},
      {"developer", "developer"}}};
 constexpr std::array<const char*, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
-
-char to_lower(char letter) {
-  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-}
 
 }  // namespace
 
@@ -114,8 +112,8 @@ std::optional<bool> take_weight(Json& message, size_t number, const Place& at) {
 }
 
 // What others call a role, in letters of any case; null for a name that nobody uses.
-const char* role_of(std::string name) {
-  for (char& letter : name) letter = to_lower(letter);
+const char* role_of(const std::string& given) {
+  const std::string name = text::to_lower_case(given);
   const auto entry = std::find_if(kShareGptRoles.begin(), kShareGptRoles.end(),
                                   [&](const auto& one) { return name == one.first; });
   return entry == kShareGptRoles.end() ? nullptr : entry->second;
@@ -144,10 +142,6 @@ Json calls_of(const std::string& text, const Place& at) {
   return calls;
 }
 
-bool is_call(const std::string& from) {
-  return from == "function_call";
-}
-
 // A message of ShareGPT's names, which says who it is from.
 Json from_share_gpt(const Json& message, const Place& at) {
   const std::string& from = text_of(message, "from", at);
@@ -159,7 +153,7 @@ Json from_share_gpt(const Json& message, const Place& at) {
   }
   Json renamed = Json::object();
   renamed.set("role", Json(role));
-  if (is_call(from)) {
+  if (text::to_lower_case(from) == "function_call") {
     renamed.set("tool_calls", calls_of(text_of(message, "value", at), at));
   } else {
     renamed.set("content", Json(text_of(message, "value", at)));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -208,17 +209,38 @@ std::string joined(const std::vector<std::string>& texts) {
   return all;
 }
 
-}  // namespace
+// What the run or the checkpoint that is resumed says of itself.
+struct Written {
+  config::Json about;
+  std::string source;   // a path, for messages
+  std::string run;      // its directory
+  bool is_run = false;  // from run.json, else from a manifest
 
-namespace {
+  const Json* options() const { return about.find("options"); }
+};
 
-// The options in the newest checkpoint of a run, whose run.json is `about`; an empty object where
-// there is none yet, or none that can be read, which is reported when it is opened.
-Json newest_options(const std::string& run, const Json& about) {
+// Nothing without --resume, or where --out has no run yet. Throws Error when it cannot be read.
+std::optional<Written> written_of(const config::Options& given) {
+  if (!given.resume) return std::nullopt;
+  const std::string& named = given.resume_checkpoint;
+  const bool is_run = named.empty() || train::RunDirectory::is_run(named);
+  const std::string& from = named.empty() ? given.out : named;
+  if (named.empty() && !train::RunDirectory::is_run(from)) return std::nullopt;
+  const std::string source = from + (is_run ? "/run.json" : "/manifest.json");
+  return Written{.about = with_paths_from_here(is_run ? Json::read_file(source)
+                                                      : checkpoint::read_manifest(named).trainer),
+                 .source = source,
+                 .run = is_run ? from : run_around(named),
+                 .is_run = is_run};
+}
+
+// The options in the newest checkpoint of a run; an empty object where there is none yet, or none
+// that can be read, which is reported when it is opened.
+Json newest_options(const Written& written) {
   try {
-    const std::string nonce = text_of(&about, "run");
+    const std::string nonce = text_of(&written.about, "run");
     const std::string path =
-        checkpoint::find_checkpoint(run + "/" + train::kCheckpointsFolder,
+        checkpoint::find_checkpoint(written.run + "/" + train::kCheckpointsFolder,
                                     checkpoint::CheckpointCheck::kManifest,
                                     nonce.empty() ? std::nullopt : std::optional(nonce))
             .path;
@@ -234,22 +256,15 @@ Json newest_options(const std::string& run, const Json& about) {
 }  // namespace
 
 config::RunOptions options_of_run(const config::Options& given) {
-  if (!given.resume) return {};
-  const std::string& named = given.resume_checkpoint;
-  const bool is_run = named.empty() || train::RunDirectory::is_run(named);
-  const std::string& from = named.empty() ? given.out : named;
-  const std::string source = from + (is_run ? "/run.json" : "/manifest.json");
-  if (named.empty() && !train::RunDirectory::is_run(from)) return {};
   try {
-    const Json about = with_paths_from_here(is_run ? Json::read_file(source)
-                                                   : checkpoint::read_manifest(named).trainer);
-    const Json* found = about.find("options");
-    const std::string run = is_run ? from : run_around(named);
-    if (found == nullptr) return {"", source, run};
-    Json options = is_run ? train::settled_options(*found, newest_options(from, about)) : *found;
+    const std::optional<Written> written = written_of(given);
+    if (!written) return {};
+    if (written->options() == nullptr) return {"", written->source, written->run};
+    Json options = *written->options();
+    if (written->is_run) options = train::settled_options(options, newest_options(*written));
     // Runs from before there was a choice made a stream of all records.
     if (options.find("samples") == nullptr) options.set("samples", "stream");
-    return {options.dump(), source, run};
+    return {options.dump(), written->source, written->run};
   } catch (const Error&) {
     if (given.model.empty() || given.data.empty() || given.out.empty()) throw;
     return {};
@@ -258,24 +273,23 @@ config::RunOptions options_of_run(const config::Options& given) {
 
 config::RunOptions model_of_run(config::Command command, const config::Options& given) {
   if (given.resume_checkpoint.empty()) return {};
-  config::RunOptions all;
+  std::optional<Written> written;
   try {
-    all = options_of_run(given);
+    written = written_of(given);
   } catch (const Error&) {
     if (given.model.empty()) throw;  // else it is reported later, with other mistakes
   }
-  if (all.json.empty()) return {};
-  const Json options = Json::parse(all.json, all.source);
+  if (!written || written->options() == nullptr) return {};
   const bool renders = command == config::Command::kEval || given.chat;
   Json of_model = Json::object();
   for (const char* name : {"model", "recipe", "chat_template", "chat_date"}) {
     const bool is_wanted = renders || !std::string_view(name).starts_with("chat");
-    const Json* value = options.find(name);
+    const Json* value = written->options()->find(name);
     if (value != nullptr && is_wanted && takes(*config::find_option(name), command)) {
       of_model.set(name, *value);
     }
   }
-  return {of_model.dump(), all.source};
+  return {of_model.dump(), written->source};
 }
 
 config::Options with_checkpoint(config::Options options) {

@@ -111,10 +111,10 @@ void encode_part(const Tokenizer& tokenizer, std::string_view part, size_t offse
     done = end;
   };
   for (const ByteRange& range : ranges) {
-    const Border begin = border_at(within(range.begin)), end = border_at(within(range.end));
-    if (within(range.begin) == within(range.end)) continue;  // it is in another part
-    hand_out(begin.before, false);
-    hand_out(end.behind, true);
+    const size_t begin = within(range.begin), end = within(range.end);
+    if (begin == end) continue;  // it is in another part
+    hand_out(border_at(begin).before, false);
+    hand_out(border_at(end).behind, true);
   }
   hand_out(ids.size(), false);
 }

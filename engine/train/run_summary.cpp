@@ -68,20 +68,26 @@ RunMemory memory_of(const RunPlan& plan, const TrainResult& result) {
   return memory;
 }
 
+namespace {
+
+int64_t steps_of(const TrainResult& result) {
+  return std::max<int64_t>(0, result.last_step - result.first_step + 1);
+}
+
+}  // namespace
+
 double tokens_per_s(const config::Options& options, const TrainResult& result) {
-  const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
-  return static_cast<double>(steps * options.step_samples() * options.sequence_length) /
-         result.train_s;
+  const int64_t samples = steps_of(result) * options.step_samples();
+  return static_cast<double>(samples * options.sequence_length) / result.train_s;
 }
 
 config::Json summary_json(const config::Options& options, const RunPlan& plan,
                           const TrainResult& result, double total_s) {
-  const int64_t steps = std::max<int64_t>(0, result.last_step - result.first_step + 1);
   const auto measured = [&](double value) {
     return result.tokens > 0 ? config::Json(value) : config::Json();
   };
   config::Json json = config::Json::object();
-  json.set("steps", steps);
+  json.set("steps", steps_of(result));
   json.set("first_step", result.first_step);
   json.set("last_step", result.last_step);
   json.set("stopped", result.stopped);
