@@ -19,6 +19,7 @@
 #include "engine/data/data_files.h"
 #include "engine/data/data_texts.h"
 #include "engine/data/document_writer.h"
+#include "engine/data/file_sinks.h"
 #include "engine/data/record_stream.h"
 #include "engine/data/record_tokens.h"
 #include "engine/model_files/model_path.h"
@@ -143,16 +144,20 @@ class RecordPrinter final : public data::TokenSink {
                       "(complete or remove them)",
                       path, left_out_, counted(records_, "record")));
     }
+    std::vector<std::string> warnings;
+    troubles_.warn(path, records_, warnings);
+    for (const std::string& warning : warnings) log(LogLevel::kWarning, warning);
     records_ = left_out_ = 0;
+    troubles_ = {};
   }
 
-  // Of the record that comes next: its size, and whether it is a text, all of which is learned.
-  void set_record(size_t bytes, bool is_text) {
-    bytes_ = static_cast<int64_t>(bytes);
-    is_text_ = is_text;
-  }
+  // Whether the record that comes next is a text, all of which is learned.
+  void set_text(bool is_text) { is_text_ = is_text; }
 
-  void begin_line(int64_t, int64_t) override {}
+  void begin_line(int64_t line, int64_t bytes) override {
+    line_ = line;
+    bytes_ = bytes;
+  }
   void begin_record(bool has_lesson) override {
     ++records_;
     left_out_ += !has_lesson;
@@ -177,7 +182,7 @@ class RecordPrinter final : public data::TokenSink {
     }
     printer_.print_document(ids, learned, std::exchange(bytes_, 0));
   }
-  void end_record(bool) override {}
+  void end_record(const data::ChatTrouble& trouble) override { troubles_.add(trouble, line_); }
 
  private:
   const config::Options& options_;
@@ -186,6 +191,8 @@ class RecordPrinter final : public data::TokenSink {
   data::DocumentWriter writer_;
   int64_t records_ = 0;   // of the file
   int64_t left_out_ = 0;  // of these
+  data::ChatTroubles troubles_;
+  int64_t line_ = 0;
   bool is_text_ = false;
   bool has_ends_ = false;
   bool is_target_ = false;
@@ -221,7 +228,8 @@ class DataPrinter {
     data::RecordTokenizer tokenizer(printer_.tokenizer(), read_, false);
     data::for_each_record(path, read_.rules,
                           [&](std::string_view item, int64_t line, data::RecordKind kind) {
-                            records_.set_record(item.size(), kind == data::RecordKind::kText);
+                            records_.set_text(kind == data::RecordKind::kText);
+                            records_.begin_line(line, std::ssize(item));
                             tokenizer.record(item, path, line, kind, records_);
                           });
     records_.finish(path);

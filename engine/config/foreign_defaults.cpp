@@ -40,6 +40,8 @@ constexpr ForeignDefault kForeignDefaults[] = {
     {kTrl, "max_length", "sequence-length", "1024"},
     {kTrl, "per_device_train_batch_size", "micro-batch", "8"},
     {kTrl, "packing", "samples", "record"},
+    {kTrl, "assistant_only_loss", "train-on", "answers",
+     "whole chats are learned there, only their answers here (true for both)"},
 };
 
 }  // namespace

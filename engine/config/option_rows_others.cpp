@@ -48,8 +48,8 @@ constexpr OptionRow kOthers[] = {
      {},
      true},
     {"prompts-file", kString, &O::prompts_file, kGenerate, kText, "FILE", "", kAny, "none",
-     "Texts to continue, instead of --prompt: one a line; in a .jsonl file, the prompt of each "
-     "line's object."},
+     "Texts to continue, instead of --prompt: one a line; in a .jsonl file, the prompt, or with "
+     "--chat the messages, of each line's object."},
     {"chat", kSwitch, &O::chat, kGenerate, kText, "", "", kAny, "",
      "Answer each text as a user's message, by the model's chat template."},
     {"system", kString, &O::system, kGenerate, kText, "TEXT", "", kAny, "none",

@@ -128,8 +128,8 @@ constexpr OptionRow kRunning[] = {
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromZero, "never",
      "Measure the loss on held-out data every N steps, or with 0 never."},
     {"sample-prompts", kString, &O::sample_prompts, kTrain, kSaving, "FILE", "", kAny, "none",
-     "Continue these texts at each --eval-every: one a line; in a .jsonl file, the prompt of each "
-     "line's object; off: none."},
+     "Continue these texts at each --eval-every: one a line; in a .jsonl file, the prompt or the "
+     "messages of each line's object; off: none."},
     {"sample-tokens", kInt, &O::sample_tokens, kTrain, kSaving, "N", "tokens", up_to(1 << 24), "",
      "Largest number of tokens to add to each text of --sample-prompts."},
     {"checkpoint-every", kInt, &O::checkpoint_every, kStep, kSaving, "N", "steps", kFromOne,

@@ -187,9 +187,9 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
       if (!one) {
         throw Error(
             ErrorCode::kConfig,
-            fmt::format("message {} does not begin with the template's generation prompt, so its "
-                        "text cannot be told from the prompt (mark what the assistant writes by "
-                        "{{% generation %}} in a template of your own, and give it by "
+            fmt::format("message {} and the template's generation prompt do not begin alike, so "
+                        "its text cannot be told from the prompt (mark what the assistant writes "
+                        "by {{% generation %}} in a template of your own, and give it by "
                         "--chat-template)",
                         turn + 1));
       }

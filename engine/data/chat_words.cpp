@@ -44,6 +44,12 @@ ChatWords::ChatWords(const ChatRecord& record) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     words_.push_back(first_words(text_in(last, name)));
   }
+  constexpr std::string_view kOpened = "<think>";
+  const std::string_view content = text_in(last, "content");
+  const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
+  if (content.substr(begin).starts_with(kOpened)) {
+    words_.push_back(first_words(content.substr(begin + kOpened.size())));
+  }
 }
 
 void ChatWords::look_in(std::string_view text) {

@@ -21,6 +21,30 @@ std::string LineNumbers::text() const {
   return fmt::format("{} {}{}", plural(count_, "line"), shown_, count_ > 5 ? ", ..." : "");
 }
 
+void ChatTroubles::add(const ChatTrouble& trouble, int64_t line) {
+  if (trouble.loses_words) losing_.add(line);
+  if (trouble.leaves_prompt) leaving_.add(line);
+}
+
+void ChatTroubles::warn(const std::string& path, int64_t records,
+                        std::vector<std::string>& warnings) const {
+  if (losing_.count() > 0) {
+    warnings.push_back(fmt::format(
+        "data: {}: {} of {} records {} tools, calls of tools or reasoning that the "
+        "chat template does not write ({}): the model does not learn them (choose "
+        "another template by --chat-template, or take them out)",
+        path, losing_.count(), records, losing_.count() == 1 ? "has" : "have", losing_.text()));
+  }
+  if (leaving_.count() > 0) {
+    warnings.push_back(
+        fmt::format("data: {}: in {} of {} records ({}) an answer does not begin as the chat "
+                    "template's generation prompt does, such as with reasoning: the model learns "
+                    "to answer without it, but will be asked with it (give the answers their "
+                    "reasoning, or by --chat-template a template that opens none)",
+                    path, leaving_.count(), records, leaving_.text()));
+  }
+}
+
 RecordsSink::RecordsSink(const FileTarget& target, const std::string& path)
     : FileSink(target), path_(path), file_(target.data.files.size() - 1) {}
 
@@ -47,8 +71,8 @@ void RecordsSink::begin_record(bool has_lesson) {
   if (!has_lesson) idle_.add(line_);
 }
 
-void RecordsSink::end_record(bool loses_some) {
-  if (loses_some) losing_.add(line_);
+void RecordsSink::end_record(const ChatTrouble& trouble) {
+  troubles_.add(trouble, line_);
   if (has_lesson_ && !is_kept_) beyond_.add(line_);
 }
 
@@ -138,14 +162,7 @@ void RecordsSink::warn() const {
         counted(target_.options.length, "token"), beyond_.text(),
         beyond_.count() == 1 ? "it is" : "they are"));
   }
-  if (losing_.count() > 0) {
-    warnings.push_back(
-        fmt::format("data: {}: {} of {} records {} tools, calls of tools or reasoning that the "
-                    "chat template does not write ({}): the model does not learn them (choose "
-                    "another template by --chat-template, or take them out)",
-                    path_, losing_.count(), record_count_, losing_.count() == 1 ? "has" : "have",
-                    losing_.text()));
-  }
+  troubles_.warn(path_, record_count_, warnings);
 }
 
 void TextSink::begin_part(bool) {

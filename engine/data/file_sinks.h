@@ -54,6 +54,18 @@ class LineNumbers {
   std::string shown_;
 };
 
+// What the chats of a file have of troubles.
+class ChatTroubles {
+ public:
+  void add(const ChatTrouble& trouble, int64_t line);
+  // Adds a warning for each trouble that one of the file's records has.
+  void warn(const std::string& path, int64_t records, std::vector<std::string>& warnings) const;
+
+ private:
+  LineNumbers losing_;
+  LineNumbers leaving_;
+};
+
 // A file of records.
 class RecordsSink final : public FileSink {
  public:
@@ -73,7 +85,7 @@ class RecordsSink final : public FileSink {
   void begin_part(bool is_target) override;
   void ids(const std::vector<int32_t>& ids) override;
   void end_document() override;
-  void end_record(bool loses_some) override;
+  void end_record(const ChatTrouble& trouble) override;
   void finish() override;
 
  private:
@@ -87,7 +99,7 @@ class RecordsSink final : public FileSink {
   int64_t record_count_ = 0;
   LineNumbers idle_;
   LineNumbers beyond_;  // with a lesson that no sample has
-  LineNumbers losing_;  // with words that the template does not write
+  ChatTroubles troubles_;
 
   // Of the record that is written.
   int64_t line_ = 0;
@@ -108,7 +120,7 @@ class TextSink final : public FileSink {
   void begin_part(bool is_target) override;
   void ids(const std::vector<int32_t>& ids) override { target_.writer.add(ids, true); }
   void end_document() override {}
-  void end_record(bool) override {}
+  void end_record(const ChatTrouble&) override {}
   void finish() override;
 
  private:

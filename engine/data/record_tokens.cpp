@@ -39,19 +39,20 @@ void RecordTokenizer::record(std::string_view item, const std::string& path, int
   config::Json json = options_.rules.columns.renamed(parse_record(item, path, line));
   const RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
   sink.begin_record(record.has_lesson);
-  if (!record.has_lesson) return sink.end_record(false);  // else an end would be learned alone
-  bool loses_some = false;
+  if (!record.has_lesson) return sink.end_record({});  // else an end would be learned alone
+  ChatTrouble trouble;
   if (record.chat) {
     ChatWords words(*record.chat);
     chats_.render(*record.chat, where, [&](const templates::MaskedChat& one) {
       words.look_in(one.text);
+      trouble.leaves_prompt = trouble.leaves_prompt || one.leaves_prompt;
       chat(one, sink);
     });
-    loses_some = words.are_lost();
+    trouble.loses_words = words.are_lost();
   } else {
     document(record.parts, sink);
   }
-  sink.end_record(loses_some);
+  sink.end_record(trouble);
 }
 
 void RecordTokenizer::text(std::string_view block, bool continues, TokenSink& sink) {

@@ -14,6 +14,12 @@
 
 namespace strata::data {
 
+// What of a chat is not as it would be when the model is asked.
+struct ChatTrouble {
+  bool loses_words = false;  // calls of tools, or reasoning, that the chat template does not write
+  bool leaves_prompt = false;  // MaskedChat::leaves_prompt
+};
+
 // Receives what lines of records, or blocks of a text, become.
 class TokenSink {
  public:
@@ -25,8 +31,7 @@ class TokenSink {
   virtual void begin_part(bool is_target) = 0;
   virtual void ids(const std::vector<int32_t>& ids) = 0;
   virtual void end_document() = 0;
-  // `loses_some`: its calls of tools or its reasoning, which the chat template does not write.
-  virtual void end_record(bool loses_some) = 0;
+  virtual void end_record(const ChatTrouble& trouble) = 0;
 };
 
 // Makes tokens of records and texts. A pure function of what it is given. Memory: caches of at

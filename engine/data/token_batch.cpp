@@ -36,7 +36,9 @@ class TokenBatch::Recorder final : public TokenSink {
     batch_.ids_.insert(batch_.ids_.end(), ids.begin(), ids.end());
   }
   void end_document() override { add({Kind::kEndDocument, false, 0, 0}); }
-  void end_record(bool loses_some) override { add({Kind::kEndRecord, loses_some, 0, 0}); }
+  void end_record(const ChatTrouble& trouble) override {
+    add({Kind::kEndRecord, trouble.loses_words, trouble.leaves_prompt ? 1U : 0U, 0});
+  }
 
  private:
   void add(const Event& event) {
@@ -142,7 +144,7 @@ void TokenBatch::replay(TokenSink& sink) const {
         sink.end_document();
         break;
       case Kind::kEndRecord:
-        sink.end_record(event.flag);
+        sink.end_record({.loses_words = event.flag, .leaves_prompt = event.count > 0});
         break;
     }
   }

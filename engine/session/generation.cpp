@@ -10,7 +10,6 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/plural.h"
-#include "engine/data/chat_records.h"
 #include "engine/session/generation_config.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/prompts.h"
@@ -69,13 +68,7 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
   collect_files(options, failures);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata generate");
-  for (const Text& text : texts_) {
-    train::GrowingText& growing = growing_.emplace_back();
-    growing.sequence = std::ssize(growing_) - 1;
-    if (!options.chat) growing.ids = prompt_ids(text.prompt, *tokenizer_, options);
-  }
-  if (options.chat) render_chats();
-  for (size_t i = 0; i < texts_.size(); ++i) writers_.emplace_back(*tokenizer_, options.stop);
+  make_ids();
   set_positions();
   if (!options.is_given("micro-batch")) options.micro_batch = kTextsAtATime;
   options.micro_batch = std::min<int64_t>(options.micro_batch, std::ssize(texts_));
@@ -112,43 +105,28 @@ void Generation::take_special_stops() {
 }
 
 void Generation::read_prompts() {
-  constexpr const char* kOption = "prompts-file";
-  std::vector<std::string> prompts = options_.prompts;
-  std::vector<AskedChat> chats;
-  const std::string& file = options_.prompts_file;
-  if (!file.empty() && options_.chat) {
-    chats = read_chats(kOption, file, options_);
-  } else if (!file.empty()) {
-    prompts = session::read_prompts(kOption, file);
+  for (const std::string& text : options_.prompts) prompts_.push_back(prompt_of(text, options_));
+  if (!options_.prompts_file.empty()) {
+    prompts_ =
+        session::read_prompts("prompts-file", options_.prompts_file, options_.chat, options_);
   }
-  if (prompts.empty() && chats.empty()) prompts.emplace_back();
-  if (options_.chat) {
-    for (const std::string& prompt : prompts) chats.push_back(chat_of(prompt, options_));
-    prompts.clear();
-  }
-  for (std::string& prompt : prompts) texts_.push_back({std::move(prompt)});
-  for (AskedChat& chat : chats) {
-    texts_.push_back({std::move(chat.prompt)});
-    chats_.push_back(std::move(chat.messages));
-  }
+  if (prompts_.empty()) prompts_.push_back(prompt_of("", options_));
 }
 
 // An answer ends where the template would end it: at a token of its own, or at a text.
-void Generation::render_chats() {
-  constexpr const char* kWhere = "--chat";
-  data::ChatRecords chats(tokenizer_->config(), options_.chat_template, options_.chat_date);
-  const auto ids_of = [&](const std::string& text) {
-    return tokenizer_->encode(text, {.add_special = false});
-  };
-  for (size_t i = 0; i < texts_.size(); ++i) {
-    growing_[i].ids = ids_of(chats.render_prompt(chats_[i], kWhere));
+void Generation::make_ids() {
+  PromptIds made = prompt_ids(prompts_, *tokenizer_, options_);
+  if (made.answer_end_ids.size() == 1) {
+    add_end_id(made.answer_end_ids.front(), end_ids_);
+  } else if (!made.answer_end.empty()) {
+    options_.stop.push_back(made.answer_end);
   }
-  const std::string end = chats.answer_end(chats_.front(), kWhere);
-  if (end.empty()) return;
-  const std::vector<int32_t> ids = ids_of(end);
-  if (ids.size() != 1) return options_.stop.push_back(end);
-  const auto at = std::ranges::lower_bound(end_ids_, ids.front());
-  if (at == end_ids_.end() || *at != ids.front()) end_ids_.insert(at, ids.front());
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    texts_.push_back({std::move(prompts_[i].text)});
+    growing_.push_back({.ids = std::move(made.ids[i]), .sequence = static_cast<int64_t>(i)});
+    writers_.emplace_back(*tokenizer_, options_.stop);
+  }
+  prompts_.clear();
 }
 
 // A text has its prompt and all new tokens but the last, which no pass reads.

@@ -10,6 +10,7 @@
 
 #include "engine/config/options.h"
 #include "engine/model_files/model_directory.h"
+#include "engine/session/prompts.h"
 #include "engine/text/tokenizer.h"
 #include "engine/train/text_generator.h"
 #include "engine/train/work_progress.h"
@@ -54,7 +55,7 @@ class Generation {
   void read_generation_config();
   void take_special_stops();
   void read_prompts();
-  void render_chats();
+  void make_ids();
   void set_positions();
   void run_phase(int64_t positions, const Events& events);
 
@@ -62,9 +63,9 @@ class Generation {
   train::WorkProgress progress_;  // of the first weights; later there is text before
   std::unique_ptr<model::ModelDirectory> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  std::vector<int32_t> end_ids_;     // ascending
-  std::vector<int32_t> stop_ids_;    // of special tokens in --stop
-  std::vector<config::Json> chats_;  // the messages of each text, with --chat
+  std::vector<int32_t> end_ids_;   // ascending
+  std::vector<int32_t> stop_ids_;  // of special tokens in --stop
+  std::vector<Prompt> prompts_;    // until they are texts
   std::vector<Text> texts_;
   std::vector<train::GrowingText> growing_;
   std::vector<Writer> writers_;

@@ -250,12 +250,15 @@ std::string apply_generation_config(const GenerationConfig& file,
   return fmt::format("{}", fmt::join(notes, "; "));
 }
 
+void add_end_id(int32_t id, std::vector<int32_t>& end_ids) {
+  const auto at = std::ranges::lower_bound(end_ids, id);
+  if (at == end_ids.end() || *at != id) end_ids.insert(at, id);
+}
+
 std::vector<int32_t> end_ids_of(const GenerationConfig& file,
                                 std::optional<int32_t> tokenizer_end) {
   std::vector<int32_t> ids = file.end_ids;
-  if (tokenizer_end && !std::ranges::binary_search(ids, *tokenizer_end)) {
-    ids.insert(std::ranges::upper_bound(ids, *tokenizer_end), *tokenizer_end);
-  }
+  if (tokenizer_end) add_end_id(*tokenizer_end, ids);
   return ids;
 }
 

@@ -42,6 +42,9 @@ std::vector<int32_t> read_end_ids(const std::string& model, const config::Json& 
 std::string apply_generation_config(const GenerationConfig& file,
                                     std::optional<int32_t> tokenizer_end, config::Options& options);
 
+// Puts a token into an ascending list, if it is not there.
+void add_end_id(int32_t id, std::vector<int32_t>& end_ids);
+
 // The tokens that end a text, ascending: the model's and the tokenizer's.
 std::vector<int32_t> end_ids_of(const GenerationConfig& file, std::optional<int32_t> tokenizer_end);
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/config/json_stream.h"
+#include "engine/data/chat_records.h"
 #include "engine/text/text_files.h"
 #include "engine/text/text_unicode.h"
 
@@ -43,14 +44,15 @@ void each_line(const char* option, const std::string& path, const Use& use) {
   }
 }
 
-std::string prompt_of(const char* option, const Json& object, const std::string& path,
-                      int64_t number) {
+std::string text_of(const char* option, const Json& object, bool takes_chats,
+                    const std::string& path, int64_t number) {
   const Json* prompt = object.is_object() ? object.find("prompt") : nullptr;
   if (prompt != nullptr && prompt->is_string()) return prompt->string();
-  throw Error(
-      ErrorCode::kConfig,
-      fmt::format("{}: {}:{}: no text \"prompt\" (write {{\"prompt\": \"...\"}} in each line)",
-                  option, path, number));
+  throw Error(ErrorCode::kConfig,
+              fmt::format("{}: {}:{}: no text \"prompt\"{} (write {{\"prompt\": \"...\"}} in each "
+                          "line{})",
+                          option, path, number, takes_chats ? " and no list of \"messages\"" : "",
+                          takes_chats ? "" : ", or give --chat for \"messages\""));
 }
 
 void require_question(const char* option, const Json& messages, const std::string& path,
@@ -76,61 +78,75 @@ Json message(const char* role, const std::string& content) {
 }
 
 // Messages with that of --system before them.
-AskedChat asked(const Json& messages, const config::Options& options) {
-  AskedChat chat;
+Prompt chat_of(const Json& messages, const config::Options& options) {
+  Prompt chat;
   chat.messages = Json::array();
   if (!options.system.empty()) chat.messages.push_back(message("system", options.system));
   for (const Json& one : messages.items()) chat.messages.push_back(one);
   const Json* last = messages.items().empty() ? nullptr : messages.items().back().find("content");
-  if (last != nullptr && last->is_string()) chat.prompt = last->string();
+  if (last != nullptr && last->is_string()) chat.text = last->string();
   return chat;
 }
 
 }  // namespace
 
-std::vector<std::string> read_prompts(const char* option, const std::string& path) {
+Prompt prompt_of(const std::string& text, const config::Options& options) {
+  if (!options.chat) return {text, {}};
+  Json messages = Json::array();
+  messages.push_back(message("user", text));
+  return chat_of(messages, options);
+}
+
+std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
+                                 const config::Options& options) {
   const bool has_objects = path.ends_with(".jsonl");
-  std::vector<std::string> prompts;
+  std::vector<Prompt> prompts;
   each_line(option, path, [&](const std::string& line, int64_t number) {
-    prompts.push_back(
-        has_objects ? prompt_of(option, config::parse_json_at(number, line, path), path, number)
-                    : line);
+    const Json object = has_objects ? config::parse_json_at(number, line, path) : Json();
+    const Json* messages = object.is_object() ? object.find("messages") : nullptr;
+    if (takes_chats && messages != nullptr && messages->is_array()) {
+      require_question(option, *messages, path, number);
+      prompts.push_back(chat_of(*messages, options));
+    } else {
+      prompts.push_back(prompt_of(
+          has_objects ? text_of(option, object, takes_chats, path, number) : line, options));
+    }
   });
   return prompts;
 }
 
-std::vector<AskedChat> read_chats(const char* option, const std::string& path,
-                                  const config::Options& options) {
-  const bool has_objects = path.ends_with(".jsonl");
-  std::vector<AskedChat> chats;
-  each_line(option, path, [&](const std::string& line, int64_t number) {
-    const Json object = has_objects ? config::parse_json_at(number, line, path) : Json();
-    const Json* messages = object.is_object() ? object.find("messages") : nullptr;
-    if (messages != nullptr && messages->is_array()) {
-      require_question(option, *messages, path, number);
-      chats.push_back(asked(*messages, options));
-    } else {
-      chats.push_back(
-          chat_of(has_objects ? prompt_of(option, object, path, number) : line, options));
-    }
-  });
-  return chats;
-}
+namespace {
 
-AskedChat chat_of(const std::string& text, const config::Options& options) {
-  Json messages = Json::array();
-  messages.push_back(message("user", text));
-  return asked(messages, options);
-}
-
-std::vector<int32_t> prompt_ids(const std::string& prompt, const text::Tokenizer& tokenizer,
-                                const config::Options& options) {
-  std::vector<int32_t> ids = tokenizer.encode(prompt);
+std::vector<int32_t> text_ids(const std::string& text, const text::Tokenizer& tokenizer,
+                              const config::Options& options) {
+  std::vector<int32_t> ids = tokenizer.encode(text);
   if (!ids.empty()) return ids;
   if (tokenizer.bos_id()) return {*tokenizer.bos_id()};
   if (tokenizer.eos_id()) return {*tokenizer.eos_id()};
   throw Error(ErrorCode::kConfig, "prompt: empty, and the tokenizer in " + options.model +
                                       " has no token for the start of a text (give a text)");
+}
+
+}  // namespace
+
+PromptIds prompt_ids(const std::vector<Prompt>& prompts, const text::Tokenizer& tokenizer,
+                     const config::Options& options) {
+  data::ChatRecords chats(tokenizer.config(), options.chat_template, options.chat_date);
+  const auto rendered_ids = [&](const std::string& text) {
+    return tokenizer.encode(text, {.add_special = false});
+  };
+  PromptIds all;
+  for (const Prompt& prompt : prompts) {
+    if (prompt.messages.is_null()) {
+      all.ids.push_back(text_ids(prompt.text, tokenizer, options));
+      continue;
+    }
+    const std::string where = fmt::format("chat {}", all.ids.size() + 1);
+    all.ids.push_back(rendered_ids(chats.render_prompt(prompt.messages, where)));
+    if (all.answer_end.empty()) all.answer_end = chats.answer_end(prompt.messages, where);
+  }
+  all.answer_end_ids = rendered_ids(all.answer_end);
+  return all;
 }
 
 }  // namespace strata::session

@@ -11,26 +11,32 @@
 
 namespace strata::session {
 
-// The prompts of a file: its lines that are not empty or, of a .jsonl file, the "prompt" of each
-// line's object. Throws Error{kConfig} that names option, file and line.
-std::vector<std::string> read_prompts(const char* option, const std::string& path);
-
-// The ids of a prompt, at least one: an empty prompt has the token that starts a text, or else the
-// one that ends the text before. Throws Error{kConfig} when the tokenizer, of options.model, has
-// neither.
-std::vector<int32_t> prompt_ids(const std::string& prompt, const text::Tokenizer& tokenizer,
-                                const config::Options& options);
-
-// What a model is asked with --chat.
-struct AskedChat {
-  std::string prompt;  // the text of its last message
-  config::Json messages;
+// What a model is asked: to continue a text, or to answer in a chat.
+struct Prompt {
+  std::string text;       // of a chat, that of its last message
+  config::Json messages;  // of a chat, with that of --system; else null
 };
-// The message of --system, if there is one, and a user's message.
-AskedChat chat_of(const std::string& message, const config::Options& options);
-// The chats of a file: each line that is not empty is a user's message; of a .jsonl file, each
-// line's object has a "prompt" that is one, or "messages". Throws as read_prompts().
-std::vector<AskedChat> read_chats(const char* option, const std::string& path,
-                                  const config::Options& options);
+
+// The text, or with --chat the user's message that it is.
+Prompt prompt_of(const std::string& text, const config::Options& options);
+
+// The prompts of a file: its lines that are not empty or, of a .jsonl file, the "prompt" or, where
+// it `takes_chats`, the "messages" of each line's object. Throws Error{kConfig} that names option,
+// file and line.
+std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
+                                 const config::Options& options);
+
+// The tokens of prompts.
+struct PromptIds {
+  std::vector<std::vector<int32_t>> ids;  // at least one for each prompt
+  std::string answer_end;                 // see ChatRecords::answer_end(); empty without chats
+  std::vector<int32_t> answer_end_ids;
+};
+
+// An empty text has the token that starts a text, or else the one that ends the text before. Throws
+// Error{kConfig} when the tokenizer, of options.model, has neither, or for a chat that the template
+// does not render.
+PromptIds prompt_ids(const std::vector<Prompt>& prompts, const text::Tokenizer& tokenizer,
+                     const config::Options& options);
 
 }  // namespace strata::session

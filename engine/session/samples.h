@@ -7,6 +7,7 @@
 
 #include "engine/config/options.h"
 #include "engine/model_files/model_directory.h"
+#include "engine/session/prompts.h"
 #include "engine/text/tokenizer.h"
 #include "engine/train/metrics.h"
 #include "engine/train/sample_texts.h"
@@ -20,7 +21,7 @@ namespace strata::session {
 class Samples {
  public:
   // `prompts`: of the file, see read_prompts().
-  Samples(std::vector<std::string> prompts, const config::Options& options,
+  Samples(const std::vector<Prompt>& prompts, const config::Options& options,
           const model::ModelDirectory& model, const text::Tokenizer& tokenizer);
 
   const train::SamplePrompts& prompts() const { return prompts_; }

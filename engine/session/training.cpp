@@ -222,7 +222,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
   }
   failures.collect([&] {
     if (!options_.continues_samples()) return;
-    prompts_ = read_prompts("sample-prompts", options_.sample_prompts);
+    prompts_ = read_prompts("sample-prompts", options_.sample_prompts, true, options_);
   });
   failures.collect([&] { train::require_built(options_); });
   collect_device(options_, failures);

@@ -15,6 +15,9 @@ namespace strata::templates {
 struct MaskedChat {
   std::string text;
   std::vector<ByteRange> targets;
+  // Some answer does not begin with the generation prompt: the template opens reasoning that the
+  // answer lacks, say. Whoever generates with that prompt asks for what was not learned.
+  bool leaves_prompt = false;
 };
 
 // What was rendered of one chat. A chat of very many turns, each of which is rendered with all
@@ -29,7 +32,9 @@ class RenderedBytes {
 
 // Renders a chat, without a prompt for one more answer. Its targets are the {% generation %} blocks
 // of the template. Without such blocks they are, for each message of the assistant, what the
-// message adds to the rendering of the messages before it with their generation prompt.
+// message adds to the rendering of the messages before it with their generation prompt; where it
+// does not begin with that prompt, what follows the beginning that all answers there and the prompt
+// have.
 //
 // Nothing when a rendering of the first messages is not the beginning of the rendering of all: the
 // template strips earlier reasoning, moves the tools or refuses chats that end so. Then only the
@@ -40,8 +45,8 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
 // Renders the messages up to the one at `index`, of which only what it adds is learned, or what is
 // in {% generation %} blocks of that: what a model that answers at this place has seen. No target
 // when the template adds nothing for the message.
-// Nothing when the generation prompt is not how the message begins, or when the template refuses
-// these messages.
+// Nothing when the message changes the messages before it or has no beginning that the generation
+// prompt has too, or when the template refuses these messages.
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
                                       size_t index);
 

@@ -151,6 +151,21 @@ TEST_F(SamplesOfRuns, OfAResumedRunAreThoseOfOneThatWasNotStopped) {
   EXPECT_EQ(records("parts").texts.size(), 3u);
 }
 
+TEST_F(SamplesOfRuns, OfChatsAreAnswersToWhatTheTemplateWrites) {
+  write_text(sandbox_ / "t.jinja",
+             "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
+             "{{ '[assistant]' if add_generation_prompt }}");
+  write_text(sandbox_ / "prompts.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"A ship?\"}]}\n"
+             "{\"prompt\": \"[user] A ship? [assistant]\"}\n");
+  train("chats", {"--steps", "2", "--sample-prompts", "prompts.jsonl", "--sample-tokens", "6",
+                  "--chat-template", "t.jinja"});
+  const std::vector<std::string> texts = records("chats").texts.at(2);
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[1],
+            "[user] A ship? [assistant]" + texts[0].substr(std::string("A ship?").size()));
+}
+
 TEST_F(SamplesOfRuns, PromptsThatCannotBeUsedAreRefusedBeforeTheRun) {
   const auto refused = [&](const Arguments& more) {
     Process process(training("none", more), {.directory = sandbox_.path()});

@@ -279,6 +279,8 @@ TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeys) {
   };
   EXPECT_EQ(of("assistant_only_loss: false", "assistant_only_loss"), "--train-on everything");
   EXPECT_EQ(of("completion_only_loss: true", "completion_only_loss"), "--train-on answers");
+  EXPECT_HAS(of("", "assistant_only_loss"),
+             "--train-on answers: absent in the file, TRL's default");
   for (const char* both : {"completion_only_loss: true\nassistant_only_loss: false",
                            "completion_only_loss: false\nassistant_only_loss: true"}) {
     const std::string text = std::string("model_name_or_path: m\nmax_steps: 9\n") + both;

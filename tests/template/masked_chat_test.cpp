@@ -120,10 +120,58 @@ TEST(MaskedChat, MovedToolsLeaveTheTurns) {
   EXPECT_EQ(targets_of(*render_masked(chat_template, plain)), (Texts{" 日 one</s>", " two</s>"}));
 }
 
-TEST(MaskedChat, APromptThatTheAnswerDoesNotBeginWithIsNoPrefix) {
-  const Json messages = turns();
+TEST(MaskedChat, AnswersWithoutTheReasoningThatThePromptOpensBeginBehindTheHeader) {
+  const Json messages = Json::parse(R"([{"role": "user", "content": "q"},
+                                        {"role": "assistant", "content": "<b>one"},
+                                        {"role": "user", "content": "r"},
+                                        {"role": "assistant", "content": "Ah"}])",
+                                    "turns");
   const Chat chat = {.messages = &messages};
-  EXPECT_FALSE(render_turn(template_of("deepseek.jinja"), chat, 1).has_value());
+  const ChatTemplate chat_template = template_of("deepseek.jinja");
+  const auto whole = render_masked(chat_template, chat);
+  const auto turn = render_turn(chat_template, chat, 1);
+  ASSERT_TRUE(whole && turn);
+  const Texts targets = {"<b>one<｜end▁of▁sentence｜>", "Ah<｜end▁of▁sentence｜>"};
+  EXPECT_EQ(targets_of(*whole), targets);
+  EXPECT_EQ(targets_of(*turn), Texts{targets.front()});
+  EXPECT_TRUE(whole->leaves_prompt && turn->leaves_prompt);
+}
+
+TEST(MaskedChat, ReasoningThatThePromptDoesNotOpenIsLearned) {
+  const Json messages = Json::parse(R"([{"role": "user", "content": "q"},
+                      {"role": "assistant", "reasoning_content": "why", "content": "one"}])",
+                                    "turns");
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% for m in messages %}<{{ m.role }}>"
+      "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ m.content }};"
+      "{% endfor %}{{ '<assistant>[]' if add_generation_prompt }}",
+      "x", {});
+  const auto chat = render_masked(chat_template, {.messages = &messages});
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_EQ(targets_of(*chat), Texts{"(why)one;"});
+}
+
+TEST(MaskedChat, AChatMayBeginWithTheAssistantWhereNoPromptCan) {
+  const Json messages = Json::parse(R"([{"role": "assistant", "content": "Hello"},
+                                        {"role": "user", "content": "q"},
+                                        {"role": "assistant", "content": "one"}])",
+                                    "turns");
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{{ '' if messages[0].role == 'system' }}{% for m in messages %}<{{ m.role }}>"
+      "{{ m.content }};{% endfor %}{{ '<assistant>' if add_generation_prompt }}",
+      "x", {});
+  const auto chat = render_masked(chat_template, {.messages = &messages});
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_EQ(targets_of(*chat), (Texts{"Hello;", "one;"}));
+  EXPECT_FALSE(chat->leaves_prompt);
+}
+
+TEST(MaskedChat, AnAnswerWithoutAHeaderOfThePromptIsNoTarget) {
+  const Json messages = turns();
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.content }};{% endfor %}{{ 'x' if add_generation_prompt }}", "x",
+      {});
+  EXPECT_FALSE(render_turn(chat_template, {.messages = &messages}, 1).has_value());
 }
 
 TEST(MaskedChat, WhatTheTemplateRefusesIsAnError) {

@@ -193,6 +193,23 @@ TEST_F(DataChat, WordsThatATemplateDoesNotWriteAreWarnedOf) {
                      "{{ (m.thinking or '') | trim }}{{ (m.tool_calls or []) | tojson }}{% endif %}"
                      "{{ m.content }};{% endfor %}{{ 'a' if add_generation_prompt }}"),
             "");
+  EXPECT_TRUE(contains(warnings("{% for m in messages %}{{ m.role[0] + m.content }}"
+                                "{{ (m.tool_calls or []) | tojson }}{{ m.reasoning_content }};"
+                                "{% endfor %}{{ 'a(' if add_generation_prompt }}"),
+                       "in 2 of 2 records (lines 1, 2) an answer does not begin as the chat "
+                       "template's generation prompt does"));
+}
+
+TEST_F(DataChat, ReasoningInTheTextThatATemplateStripsIsWarnedOf) {
+  const text::Tokenizer tokenizer = test::byte_tokenizer(
+      "{% for m in messages %}{{ m.role[0] + m.content.split('</think>')[-1] }};{% endfor %}"
+      "{{ 'a' if add_generation_prompt }}");
+  const test::LogCapture captured;
+  const std::string record = R"({"messages":[{"role":"user","content":"Q"},)"
+                             R"({"role":"assistant","content":"<think>\nwhy</think>A"}]})";
+  Dataset::open({write("a.jsonl", record)}, &tokenizer,
+                {.length = 64, .vocabulary = 300, .samples = config::SampleLayout::kRecord});
+  EXPECT_TRUE(contains(captured.text(), "1 of 1 records has tools, calls of tools or reasoning"));
 }
 
 TEST_F(DataChat, ATemplateIsChosenByNameOrFile) {
@@ -215,7 +232,7 @@ TEST_F(DataChat, WhatTheTemplateCannotRenderIsRefusedWithItsLine) {
   EXPECT_TRUE(contains(refusal(kTurns,
                                "{% for m in messages %}{{ m.content }}{% endfor %}"
                                "{{ 'x' if add_generation_prompt }}"),
-                       "message 2 does not begin with the template's generation prompt"));
+                       "message 2 and the template's generation prompt do not begin alike"));
   const char* silent =
       R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":""},)"
       R"({"role":"user","content":"R"},{"role":"assistant","content":"B"}]})";
