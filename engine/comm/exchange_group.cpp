@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -69,17 +71,30 @@ class ExchangeGroup final : public Group {
     });
   }
 
-  void reduce_chunks(std::span<const ReduceRange> ranges) override {
-    collective(header_of("reduce", ranges), [&](Transfers& transfers) {
+  void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) override {
+    collective(header_of(ranges, payload), [&](Transfers& transfers) {
       for (const ReduceRange& range : ranges) {
-        const int64_t part = range.part_numel;
-        sum_parts<float>(transfers, range.whole, part, part * size(), range.out);
+        const Parts parts = {range.part_numel, range.part_numel * size()};
+        if (payload == DType::kBF16) {
+          sum_parts<float, uint16_t>(transfers, range.whole, parts, range.out);
+        } else {
+          sum_parts<float, float>(transfers, range.whole, parts, range.out);
+        }
       }
     });
   }
 
-  void all_reduce_sum(float* values, int64_t count) override { all_reduce(values, count); }
-  void all_reduce_sum(double* values, int64_t count) override { all_reduce(values, count); }
+  void all_reduce_sum(float* values, int64_t count, DType payload) override {
+    const CallHeader header = header_of_sum(count, payload);
+    if (payload == DType::kBF16) {
+      all_reduce<float, uint16_t>(header, values);
+    } else {
+      all_reduce<float, float>(header, values);
+    }
+  }
+  void all_reduce_sum(double* values, int64_t count) override {
+    all_reduce<double, double>(header_of("all_reduce f64", count), values);
+  }
 
   void broadcast(void* data, int64_t bytes, int root) override {
     STRATA_CHECK(root >= 0 && root < size());
@@ -258,43 +273,58 @@ class ExchangeGroup final : public Group {
     transfers.await();
   }
 
-  // Each rank gets its part of the sum of all ranks' `whole`, in `out`. Parts have `part` elements;
-  // those behind `count` do not exist.
-  template <typename T>
-  void sum_parts(Transfers& transfers, const T* whole, int64_t part, int64_t count, T* out) {
-    const auto numel = [&](int r) { return std::clamp<int64_t>(count - r * part, 0, part); };
+  // Parts of `numel` elements, one for each rank; those behind `count` do not exist.
+  struct Parts {
+    int64_t numel;
+    int64_t count;
+    int64_t numel_of(int r) const { return std::clamp<int64_t>(count - r * numel, 0, numel); }
+  };
+
+  // Each rank gets its part of the sum of all ranks' `whole`, in `out`. What is sent is of type
+  // Wire: T, or bf16.
+  template <typename T, typename Wire>
+  void sum_parts(Transfers& transfers, const T* whole, const Parts& parts, T* out) {
+    constexpr bool kRounds = !std::is_same_v<T, Wire>;
     const int64_t piece = kPieceBytes / static_cast<int64_t>(sizeof(T));
-    staging_.resize(static_cast<size_t>((size() - 1) * std::min(part, piece)) * sizeof(T));
-    std::vector<const T*> sources(static_cast<size_t>(size()));
-    for (int64_t first = 0; first < part; first += piece) {
-      const auto length = [&](int r) { return std::clamp<int64_t>(numel(r) - first, 0, piece); };
-      const int64_t mine = length(rank());
-      T* room = reinterpret_cast<T*>(staging_.data());
+    const int64_t longest = std::min(parts.numel, piece);
+    const int64_t pieces = kRounds ? 2 * size() - 1 : size() - 1;  // received, and to send
+    staging_.resize(static_cast<size_t>(pieces * longest) * sizeof(Wire));
+    std::vector<const Wire*> sources(static_cast<size_t>(size()));
+    for (int64_t first = 0; first < parts.numel; first += piece) {
+      const auto length = [&](int r) {
+        return std::clamp<int64_t>(parts.numel_of(r) - first, 0, piece);
+      };
+      const auto bytes = [&](int r) { return length(r) * static_cast<int64_t>(sizeof(Wire)); };
+      Wire* room = reinterpret_cast<Wire*>(staging_.data());
       each_peer([&](int r) {
         sources[static_cast<size_t>(r)] = room;
-        transfers.receive(r, room, mine * static_cast<int64_t>(sizeof(T)));
-        room += mine;
+        transfers.receive(r, room, bytes(rank()));
+        room += longest;
       });
-      each_peer([&](int r) {
-        transfers.send(r, whole + r * part + first, length(r) * static_cast<int64_t>(sizeof(T)));
-      });
+      const auto contribution = [&](int r) -> const Wire* {
+        const T* from = whole + r * parts.numel + first;
+        if constexpr (!kRounds)
+          return from;
+        else
+          return std::exchange(room, std::transform(from, from + length(r), room, nearest_bf16));
+      };
+      each_peer([&](int r) { transfers.send(r, contribution(r), bytes(r)); });
+      sources[static_cast<size_t>(rank())] = contribution(rank());
       transfers.await();
-      sources[static_cast<size_t>(rank())] = whole + rank() * part + first;
       T* const outputs[] = {out + first};
-      ordered_sum<T>(sources, outputs, mine);
+      ordered_sum<T, Wire>(sources, outputs, length(rank()));
     }
   }
 
-  template <typename T>
-  void all_reduce(T* values, int64_t count) {
-    const char* name = sizeof(T) == 4 ? "all_reduce f32" : "all_reduce f64";
-    collective(header_of(name, count), [&](Transfers& transfers) {
-      const int64_t part = ceil_div(count, size());
-      const auto numel = [&](int r) { return std::clamp<int64_t>(count - r * part, 0, part); };
-      const auto bytes = [&](int r) { return numel(r) * static_cast<int64_t>(sizeof(T)); };
-      sum_parts<T>(transfers, values, part, count, values + rank() * part);
-      each_peer([&](int r) { transfers.receive(r, values + r * part, bytes(r)); });
-      each_peer([&](int r) { transfers.send(r, values + rank() * part, bytes(rank())); });
+  template <typename T, typename Wire>
+  void all_reduce(const CallHeader& header, T* values) {
+    collective(header, [&](Transfers& transfers) {
+      const Parts parts = {ceil_div(header.size, size()), header.size};
+      const auto own = [&](int r) { return values + r * parts.numel; };
+      const auto bytes = [&](int r) { return parts.numel_of(r) * static_cast<int64_t>(sizeof(T)); };
+      sum_parts<T, Wire>(transfers, values, parts, own(rank()));
+      each_peer([&](int r) { transfers.receive(r, own(r), bytes(r)); });
+      each_peer([&](int r) { transfers.send(r, own(rank()), bytes(rank())); });
       transfers.await();
     });
   }

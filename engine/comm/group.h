@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "engine/base/dtype.h"
+
 namespace strata::comm {
 
 // One chunk of a segment: one part of `part_bytes` bytes for each rank, in rank order, from `base`
@@ -16,7 +18,7 @@ struct GatherRange {
 
 // `whole` [size * part_numel] is this rank's contribution to all parts, in rank order; `out`
 // [part_numel] receives the sum of this rank's part. `out` is whole + rank * part_numel, or lies
-// outside of `whole`.
+// outside of `whole`. With a payload of bf16 the other parts of `whole` may be changed.
 struct ReduceRange {
   float* whole = nullptr;
   int64_t part_numel = 0;
@@ -46,7 +48,9 @@ struct GroupOptions {
 //
 // Guarantees: a sum adds fp32 (or f64) contributions one by one in rank order, so it has the same
 // bits on every rank, in every call pattern (reduce, reduce + gather, all_reduce_sum) and in every
-// run. When a call returns, no rank uses its buffers any more.
+// run. With a payload of bf16 each contribution is first rounded to nearest, so that half the bytes
+// go to the ranks that add; the sum is fp32 as before. When a call returns, no rank
+// uses its buffers any more.
 // Use: all ranks make the same collective calls with the same sizes in the same order, one thread
 // of a rank at a time. send may wait for its recv, so when two ranks exchange messages one of them
 // must receive first.
@@ -69,10 +73,12 @@ class Group {
     gather_chunks({&range, 1});
   }
 
-  virtual void reduce_chunks(std::span<const ReduceRange> ranges) = 0;
-  void reduce(const ReduceRange& range) { reduce_chunks({&range, 1}); }
+  // `payload`: kF32 or kBF16.
+  virtual void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) = 0;
+  void reduce(const ReduceRange& range) { reduce_chunks({&range, 1}, DType::kF32); }
 
-  virtual void all_reduce_sum(float* values, int64_t count) = 0;
+  virtual void all_reduce_sum(float* values, int64_t count, DType payload) = 0;
+  void all_reduce_sum(float* values, int64_t count) { all_reduce_sum(values, count, DType::kF32); }
   virtual void all_reduce_sum(double* values, int64_t count) = 0;
 
   virtual void broadcast(void* data, int64_t bytes, int root) = 0;

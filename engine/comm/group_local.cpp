@@ -47,22 +47,24 @@ class LocalGroup final : public Group {
     });
   }
 
-  void reduce_chunks(std::span<const ReduceRange> ranges) override {
+  void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) override {
     for (const ReduceRange& range : ranges) {
       const float* own = range.whole + rank() * range.part_numel;
       STRATA_CHECK(range.out == own || range.out + range.part_numel <= range.whole ||
                    range.out >= range.whole + size() * range.part_numel);
+      if (payload == DType::kBF16) round_to_bf16(range.whole, size() * range.part_numel);
     }
-    collective({.header = header_of("reduce", ranges), .reduce = ranges}, [&] {
+    collective({.header = header_of(ranges, payload), .reduce = ranges}, [&] {
       for (size_t i = 0; i < ranges.size(); ++i) reduce_one(i);
     });
   }
 
-  void all_reduce_sum(float* values, int64_t count) override {
-    all_reduce(values, count, sources_f32_, outputs_f32_);
+  void all_reduce_sum(float* values, int64_t count, DType payload) override {
+    if (payload == DType::kBF16) round_to_bf16(values, count);
+    all_reduce(header_of_sum(count, payload), values, sources_f32_, outputs_f32_);
   }
   void all_reduce_sum(double* values, int64_t count) override {
-    all_reduce(values, count, sources_f64_, outputs_f64_);
+    all_reduce(header_of("all_reduce f64", count), values, sources_f64_, outputs_f64_);
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
@@ -137,15 +139,15 @@ class LocalGroup final : public Group {
       sources_f32_[static_cast<size_t>(r)] = peer(r).reduce[i].whole + rank() * mine.part_numel;
     }
     float* const outputs[] = {mine.out};
-    ordered_sum<float>(sources_f32_, outputs, mine.part_numel);
+    ordered_sum<float, float>(sources_f32_, outputs, mine.part_numel);
   }
 
   // Rank r sums part r and writes it to every rank; no other rank reads or writes that part.
   template <typename T>
-  void all_reduce(T* values, int64_t count, std::vector<const T*>& sources,
+  void all_reduce(const CallHeader& header, T* values, std::vector<const T*>& sources,
                   std::vector<T*>& outputs) {
-    const char* name = sizeof(T) == 4 ? "all_reduce f32" : "all_reduce f64";
-    collective({.header = header_of(name, count), .to = values}, [&] {
+    collective({.header = header, .to = values}, [&] {
+      const int64_t count = header.size;
       const int64_t part = ceil_div(count, size());
       const int64_t first = std::min(count, rank() * part);
       for (int r = 0; r < size(); ++r) {
@@ -153,7 +155,7 @@ class LocalGroup final : public Group {
         outputs[i] = static_cast<T*>(peer(r).to) + first;
         sources[i] = outputs[i];
       }
-      ordered_sum<T>(sources, outputs, std::min(count - first, part));
+      ordered_sum<T, T>(sources, outputs, std::min(count - first, part));
     });
   }
 

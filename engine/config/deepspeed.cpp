@@ -142,6 +142,9 @@ class Importer : ImportWriter {
     } else if (leaf.key == "gradient_allreduce_op") {
       constexpr std::string_view kMean = "gradients are averaged";
       text == "mean" ? ignore(leaf, kMean) : refuse(leaf, kMean);
+    } else if (leaf.key == "communication_data_type") {
+      text == "bf16" || text == "bfp16" ? set(leaf, "reduce-dtype", {"bf16"})
+                                        : ignore(leaf, "gradients go to other ranks as fp32");
     } else if (last == "device" || last.starts_with("cpu_offload")) {
       devices_.push_back(leaf);
     } else if (last == "nvme_path") {

@@ -74,7 +74,7 @@ constexpr DeepspeedRule kRules[] = {
     {"prescale_gradients", kIgnore, kFp32Sums},
     {"gradient_predivide_factor", kIgnore, kFp32Sums},
     {"gradient_allreduce_op", kCode, ""},
-    {"communication_data_type", kIgnore, kFp32Sums},
+    {"communication_data_type", kCode, ""},
     {"seq_parallel_communication_data_type", kIgnore, kFp32Sums},
     {"disable_allgather", kIgnore, kPlanned},
     {"use_data_before_expert_parallelism", kIgnore, "there are data-parallel ranks only"},

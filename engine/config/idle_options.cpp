@@ -139,6 +139,8 @@ constexpr IdleRule kIdleRules[] = {
      "all blocks are in one stage (give --pipeline-ranks N)"},
     {kOfSteps, "zero-stage", has_one_data_rank, kHarmless,
      "a single rank shares nothing (give --ranks N)"},
+    {kOfSteps, "reduce-dtype", has_one_data_rank, kHarmless,
+     "a single rank exchanges no gradients (give --ranks N)"},
     {kOfSteps, "shard-ranks", has_one_data_rank, kHarmless,
      "a single rank shares nothing (give --ranks N)"},
     {bits_of({Command::kTrain}), "collectives", has_one_rank, kHarmless,

@@ -17,6 +17,7 @@ constexpr auto kOptimizerModes =
 constexpr auto kActivations = words<Activations::kKeep>("auto", "recompute", "keep");
 constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "threads");
 constexpr auto kCollectives = words<Collectives::kMpi>("gloo", "mpi");
+constexpr auto kReduceDtypes = words<DType::kBF16>("fp32", "bf16");
 constexpr auto kPipelineSchedules = words<PipelineSchedule::kGpipe>("1f1b", "gpipe");
 constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
 
@@ -120,6 +121,11 @@ constexpr OptionRow kRunning[] = {
      "",
      "When ranks go back: 1f1b early, with fewer activations kept; gpipe after all forward passes.",
      kPipelineSchedules},
+    {"reduce-dtype", kEnum, enum_field<&O::reduce_dtype>(), kStep, kRanks, "", "", kAny, "",
+     "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 halves "
+     "that "
+     "traffic and changes numbers.",
+     kReduceDtypes},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: gloo uses TCP; mpi uses the network of the "
      "MPI whose mpirun starts them.",

@@ -173,7 +173,9 @@ void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& progr
     const void* from = view.at(at(read), read.bytes, false);
     auto* sum = static_cast<float*>(view.at(at(to), to.bytes, true));
     if (sum != from) std::memcpy(sum, from, static_cast<size_t>(read.bytes));
-    group_of(op).all_reduce_sum(sum, to.bytes / plan::kGradientWidth);
+    const bool is_gradient = read.value.kind == plan::ValueKind::kGradient;
+    group_of(op).all_reduce_sum(sum, to.bytes / plan::kGradientWidth,
+                                is_gradient ? plan_.mesh.reduce_dtype : DType::kF32);
   });
 }
 
@@ -194,7 +196,7 @@ void Executor::Impl::reduce_to_parts(const plan::Op& op, const plan::Program& pr
     const shard::Chunk& chunk = plan_.layout.chunks[c];
     reduce_scratch_.push_back({whole + chunk.offset, plan_.layout.part_numel(c++), data});
   }
-  group_of(op).reduce_chunks(reduce_scratch_);
+  group_of(op).reduce_chunks(reduce_scratch_, plan_.mesh.reduce_dtype);
 }
 
 }  // namespace strata::exec

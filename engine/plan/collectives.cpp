@@ -63,6 +63,7 @@ class Hash {
 
 AgreedHashes hashes_of(const Plan& plan) {
   Hash collectives, before, behind;
+  collectives.add(plan.mesh.reduce_dtype);
   for (const Program& program : plan.programs) {
     collectives.add(program.name);
     for (const Op* op : collectives_of(program)) {

@@ -73,6 +73,10 @@ Place GradientPath::reduce_over(GroupName group, int segment, const Place& from,
     for (const Piece& piece : parts) op.bytes += part(Mode::kRead, from, piece, before);
   }
   for (const Piece& piece : parts) part(Mode::kWrite, to, piece, after);
+  if (plan_.mesh.reduce_dtype == DType::kBF16) {
+    const bool goes_back = group != GroupName::kShard || plan_.mesh.gradient_shards() == 1;
+    op.bytes = goes_back ? op.bytes / 4 * 3 : op.bytes / 2;  // sums go back in fp32
+  }
   emit_.close();
   return to;
 }

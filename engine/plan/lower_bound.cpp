@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/plan/memory_map.h"
 
 namespace strata::plan {
 namespace {
@@ -150,11 +151,12 @@ void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
   const double gathered = sharded_weights ? least_weight_moves(sizes, budget, bound.passes)
                           : sharded_state ? sizes.whole_trainable
                                           : sizes.whole_gradients;
-  const double reduced = least_gradient_moves(sizes, budget, bound.passes);
+  const double share = static_cast<double>(bytes_of(mesh.reduce_dtype)) / kGradientWidth;
+  const double reduced = share * least_gradient_moves(sizes, budget, bound.passes);
   bound.comm_bytes = from_others(mesh.shards()) * (gathered + reduced);
   // The copies sum their parts, and each copy gets the whole sum.
   const double part = shard::share_of(sizes.whole_gradients, mesh.gradient_shards());
-  bound.comm_bytes += from_others(mesh.replicate) * 2 * part;
+  bound.comm_bytes += from_others(mesh.replicate) * (share + 1) * part;
 }
 
 double over(double amount, double rate) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/dtype.h"
 #include "engine/model/footprint.h"
 #include "engine/model/spec.h"
 #include "engine/plan/op.h"
@@ -96,6 +97,8 @@ struct Mesh {
   int tensor = 1;
   int pipeline = 1;
   int context = 1;
+  // As which gradients go to the ranks that sum them, in fp32: kF32, or kBF16, which rounds them.
+  DType reduce_dtype = DType::kF32;
   int stage_ranks() const { return world / pipeline; }
   int stage() const { return rank / stage_ranks(); }
   int shards() const { return stage_ranks() / (replicate * tensor); }

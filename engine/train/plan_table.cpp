@@ -329,6 +329,10 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
   table.add("state", state_text(plan.recipe, report),
             "wherever they lie; below, optimizer state is the moments and the rest of the weights");
   table.add("batch", batch_text(run, report), "what one step learns from");
+  if (run.input.mesh.reduce_dtype == DType::kBF16 && run.input.mesh.reductions() > 0) {
+    table.add("gradients", "rounded to bf16 before they go to other ranks, and summed in fp32",
+              "--reduce-dtype bf16, which halves that traffic and changes numbers");
+  }
   if (explains) {
     table.add(
         "search",

@@ -100,7 +100,8 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .replicate = static_cast<int>(options.copies()),
                 .tensor = static_cast<int>(options.tensor_ranks),
                 .pipeline = static_cast<int>(options.pipeline_ranks),
-                .context = static_cast<int>(options.context_ranks)};
+                .context = static_cast<int>(options.context_ranks),
+                .reduce_dtype = options.reduce_dtype};
   input.windows = windows_of(options).front();
   input.inference = facts.inference;
   input.frozen_in_source = may_use_nvme(options);

@@ -164,9 +164,8 @@ TEST_F(Generate, TheModelsOwnSettingsAreDefaults) {
 }
 
 TEST_F(Generate, ATextEndsAtTheLastPosition) {
-  const config::Json text = lines(
-      run({"--prompt", "A", "--temperature", "0", "--max-new-tokens", "50", "--sequence-length", "8",
-           "--json"}))[0];
+  const config::Json text = lines(run({"--prompt", "A", "--temperature", "0", "--max-new-tokens",
+                                       "50", "--sequence-length", "8", "--json"}))[0];
   EXPECT_NE(err_.find("are more than --sequence-length 8: the text ends there"), std::string::npos)
       << err_;
   EXPECT_EQ(text.find("end")->string(), "positions");

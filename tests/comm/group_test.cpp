@@ -109,11 +109,16 @@ std::vector<float> contribution(int rank, uint64_t call, int64_t count) {
   return values;
 }
 
-// The specification: one addition after the other, in rank order.
-std::vector<float> sum_in_rank_order(int size, uint64_t call, int64_t count) {
-  std::vector<float> sum = contribution(0, call, count);
-  for (int r = 1; r < size; ++r) {
-    for (int64_t i = 0; i < count; ++i) sum[static_cast<size_t>(i)] += sample(r, call, i);
+// The specification: one addition after the other, in rank order, of what is sent.
+std::vector<float> sum_in_rank_order(int size, uint64_t call, int64_t count,
+                                     DType payload = DType::kF32) {
+  std::vector<float> sum(static_cast<size_t>(count));
+  for (int r = 0; r < size; ++r) {
+    for (size_t i = 0; i < sum.size(); ++i) {
+      float x = sample(r, call, static_cast<int64_t>(i));
+      if (payload == DType::kBF16) x = from_bf16(nearest_bf16(x));
+      sum[i] = r == 0 ? x : sum[i] + x;
+    }
   }
   return sum;
 }
@@ -191,6 +196,12 @@ TEST_P(GroupOf, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
         std::vector<float> all = contribution(group.rank(), call, count);
         group.all_reduce_sum(all.data(), count);
         EXPECT_TRUE(same_bits(all, expected)) << "size " << size << " call " << call;
+
+        if (size == 1) continue;
+        const auto rounded = sum_in_rank_order(size, call, count, DType::kBF16);
+        group.reduce_chunks(std::array{ReduceRange{apart.data(), part, own.data()}}, DType::kBF16);
+        EXPECT_TRUE(
+            same_bits(own, std::span(rounded).subspan(static_cast<size_t>(first), own.size())));
       }
     });
   }
@@ -198,11 +209,17 @@ TEST_P(GroupOf, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
 
 TEST_P(GroupOf, SumsOfSizesThatRanksDoNotDivide) {
   run_ranks(4, [](Group& group) {
-    for (const int64_t count : {1, 2, 3, 5, 4097}) {
+    for (const int64_t count : {1, 2, 3, 5, 4097, 1'100'003}) {
       std::vector<float> all = contribution(group.rank(), 9, count);
       group.all_reduce_sum(all.data(), count);
       EXPECT_TRUE(same_bits(all, sum_in_rank_order(4, 9, count))) << count;
+      all = contribution(group.rank(), 9, count);
+      group.all_reduce_sum(all.data(), count, DType::kBF16);
+      EXPECT_TRUE(same_bits(all, sum_in_rank_order(4, 9, count, DType::kBF16))) << count;
     }
+    float odd[] = {std::nanf(""), -HUGE_VALF, 0x1.01p0f};
+    group.all_reduce_sum(odd, 3, DType::kBF16);
+    EXPECT_TRUE(std::isnan(odd[0]) && odd[1] == -HUGE_VALF && odd[2] == 4.0f);
     double norms[] = {1.0 + group.rank(), 0x1p60};
     group.all_reduce_sum(norms, 2);
     EXPECT_EQ(norms[0], 10.0);

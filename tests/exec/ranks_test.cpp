@@ -29,6 +29,7 @@ TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
     const int world = static_cast<int>(draw.between(2, 4));
     const model::ModelSpec spec = test::random_spec(draw, world, true);
     plan::PlanInput input = test::random_input(draw, spec, world);
+    input.mesh.reduce_dtype = seed % 2 == 0 ? DType::kBF16 : DType::kF32;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
@@ -121,6 +122,7 @@ TEST_F(Ranks, StagesOfAHybridMeshAreBitEqualAndResume) {
     test::Draw draw(90 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 2, true);
     plan::PlanInput input = hybrid(spec, draw);
+    input.mesh.reduce_dtype = seed % 2 == 0 ? DType::kBF16 : DType::kF32;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
@@ -133,6 +135,22 @@ TEST_F(Ranks, StagesOfAHybridMeshAreBitEqualAndResume) {
       ASSERT_EQ(result.norms, expected->norms) << "stage " << stage;
       ASSERT_EQ(result.hash, expected->hash) << "stage " << stage;
     }
+  }
+}
+
+TEST_F(Ranks, GradientsRoundedOnTheirWayChangeBitsAndHardlyLosses) {
+  options_.steps = 8;
+  test::Draw draw(110);
+  const model::ModelSpec spec = test::random_spec(draw, 2, true);
+  plan::PlanInput input = hybrid(spec, draw);
+  input.recipe = Recipe::kFp32;
+  const plan::Placement placement = test::random_placement(draw, input);
+  const test::RunResult exact = small_run_on_ranks(input, {placement}, options_);
+  input.mesh.reduce_dtype = DType::kBF16;
+  const test::RunResult rounded = small_run_on_ranks(input, {placement}, options_);
+  EXPECT_NE(rounded.hash, exact.hash);
+  for (size_t i = 0; i < exact.losses.size(); ++i) {
+    EXPECT_NEAR(rounded.losses[i] / exact.losses[i], 1.0, 1e-3) << "step " << i + 1;
   }
 }
 
