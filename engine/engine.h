@@ -177,6 +177,43 @@ struct UnitStatistics {
   double last_stall_s = 0;  // of that, how long acquire() waited
 };
 
+// The latencies of the requests of a measurement, seconds; 0 where there were none.
+struct DriveLatency {
+  double p50_s = 0;
+  double p99_s = 0;
+  double p999_s = 0;
+  double max_s = 0;
+};
+
+// One measurement of drives: requests of one size, so many in flight, for a while.
+struct DriveRates {
+  std::string mode;         // "read", "write" or "mixed"
+  int64_t block_bytes = 0;  // of a request
+  int depth = 0;            // requests in flight, over all files
+  int files = 0;            // in each directory
+  double seconds = 0;
+  int64_t bytes_read = 0;
+  int64_t bytes_written = 0;
+  double read_bytes_per_s = 0;
+  double write_bytes_per_s = 0;
+  double cpu_s_per_gb = 0;  // of the whole process
+  DriveLatency read;
+  DriveLatency write;
+  bool direct = true;         // not through the page cache
+  bool verified = true;       // with checksums
+  bool is_cut_short = false;  // by the limit of bytes to write, or by `stop`
+};
+
+// Measures drives by the reads and writes that training uses, as `strata bench io` does, and hands
+// on one result after another. `options`: a JSON object with options of that command by name, such
+// as {"nvme": ["/mnt/a"], "mode": ["read"], "seconds": 2}; those about comparisons, plans and
+// output are refused. The scratch files have no names and disappear with the call. When `stop` is
+// not null and is set, the measurement ends and the call returns. Failure: Error, kUsage with all
+// mistakes in the options.
+void bench_io(const std::string& options, Sinks sinks,
+              const std::function<void(const DriveRates&)>& measured,
+              const std::atomic<bool>* stop = nullptr);
+
 // One model, from its plan to its end.
 //
 // There are three kinds of sessions. A run has the options `data` and `out`: call plan(), then

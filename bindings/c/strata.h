@@ -387,6 +387,49 @@ STRATA_API strata_status strata_train_export(strata_train* train, const char* di
 /* As strata_store_close(). */
 STRATA_API strata_status strata_train_close(strata_train* train);
 
+/* ---- Drives ---- */
+
+/* Seconds from a request to its end; 0 where there were none. */
+typedef struct strata_latency {
+  double p50_s;
+  double p99_s;
+  double p999_s;
+  double max_s;
+} strata_latency;
+
+/* A measurement: requests of one size, so many in flight, for a while. */
+typedef struct strata_drive_rates {
+  size_t struct_size;  /* set by the library */
+  const char* mode;    /* "read", "write" or "mixed" */
+  int64_t block_bytes; /* of a request */
+  int32_t depth;       /* requests in flight, over all files */
+  int32_t files;       /* in each directory */
+  double seconds;
+  int64_t bytes_read;
+  int64_t bytes_written;
+  double read_bytes_per_s;
+  double write_bytes_per_s;
+  double cpu_s_per_gb; /* of the whole process */
+  strata_latency read;
+  strata_latency write;
+  int32_t direct;    /* 0: through the page cache */
+  int32_t verified;  /* 1: with checksums */
+  int32_t cut_short; /* 1: the limit of bytes to write ended it */
+  int32_t reserved;
+} strata_drive_rates;
+
+/* Takes a measurement; its strings stay until it returns. Returns 0, or another number to stop. On
+ * the caller's thread. */
+typedef int (*strata_measured)(void* context, const strata_drive_rates* rates);
+
+/* Measures drives by the reads and writes that training uses, as `strata bench io` does: every
+ * shape of the options, one after another. `options`: a JSON object with options of that command by
+ * name, such as {"nvme": ["/mnt/a"], "mode": ["read"], "seconds": 2}. Its scratch files disappear
+ * with the call. `sinks` may be null. Errors: _USAGE with all mistakes, _IO, _INTERRUPTED when
+ * `measured` stopped it. */
+STRATA_API strata_status strata_bench_io(const char* options, const strata_sinks* sinks,
+                                         strata_measured measured, void* context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "bindings/cli/bench_advice.h"
-#include "bindings/cli/bench_arguments.h"
 #include "bindings/cli/bench_baseline.h"
 #include "bindings/cli/bench_machine.h"
 #include "bindings/cli/bench_report.h"
@@ -24,14 +23,17 @@
 #include "engine/config/option_table.h"
 #include "engine/config/option_values.h"
 #include "engine/exec/machine_probe.h"
+#include "engine/session/bench.h"
 #include "io/bench_checksums.h"
 #include "io/bench_fio.h"
 #include "io/bench_io.h"
-#include "io/drive_weights.h"
 #include "io/drives.h"
 #include "io/scratch_file.h"
 
 namespace strata::cli {
+
+using session::shapes_of;
+
 namespace {
 
 std::atomic<int> stop_signal{0};
@@ -225,27 +227,7 @@ int print_open_report(int code) {
   return stop ? 128 + stop_signal : code;
 }
 
-// Sets stripes by the speed of each directory, as in a run.
-io::BenchOptions weighted(io::BenchOptions options, IoReport& report) {
-  const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
-  if (!io::may_differ(options.directories)) return options;
-  if (writes + options.bytes >= options.write_limit_bytes) {
-    print_note(
-        fmt::format("stripes are equal: measuring the speed of each directory writes up to {} more "
-                    "than the scratch, which --write-limit does not allow (raise it)",
-                    format_bytes(static_cast<int64_t>(writes))));
-  } else {
-    const io::DriveWeights measured = io::measure_weights({.directories = options.directories,
-                                                           .deadline_s = options.deadline_s,
-                                                           .stop = options.stop});
-    options.weights = measured.weights;
-    report.bytes_written = measured.bytes_written;
-  }
-  report.options.weights = options.weights;
-  return options;
-}
-
-int measure(const config::Options& a, const io::BenchOptions& options, IoReport& report) {
+int measure(const config::Options& a, io::BenchOptions options, IoReport& report) {
   constexpr std::array kShapes = {"mode", "block", "depth", "files"};
   const BaselineQuestion question = {
       .shapes = shapes_of(a),
@@ -261,7 +243,9 @@ int measure(const config::Options& a, const io::BenchOptions& options, IoReport&
     check_question(
         {.model = a.for_model, .tokens = a.tokens, .sequence_length = a.sequence_length});
   }
-  io::IoBench bench(weighted(options, report));
+  report.bytes_written = session::set_weights(options);
+  report.options.weights = options.weights;
+  io::IoBench bench(options);
   bench.charge(report.bytes_written);
   for (const io::BenchShape& shape : shapes_of(a)) {
     if (stop) break;
@@ -283,8 +267,8 @@ int measure(const config::Options& a, const io::BenchOptions& options, IoReport&
 }  // namespace
 
 int run_bench(const config::Options& a) {
-  check_bench(a);
-  io::BenchOptions options = bench_options(a);
+  session::check_bench(a);
+  io::BenchOptions options = session::bench_options(a);
   options.stop = &stop;
   on_stop_signals(on_signal);
   IoReport report;

@@ -2,9 +2,10 @@
 """Strata: training whose weights, gradients and optimizer state lie in memory and on drives.
 
 plan(), train() and Model work on Hugging Face model directories; Store keeps the state of a model
-that the caller computes by itself. Options have the names of the program `strata train`.
+that the caller computes by itself; bench_io() measures drives. Options have the names of the program `strata train`.
 """
 
+from ._bench import DriveRates, Latency, bench_io
 from ._library import (
     BusyError,
     ConfigError,
@@ -37,12 +38,14 @@ __all__ = [
     "DeviceError",
     "DoesNotFit",
     "DriveError",
+    "DriveRates",
     "Error",
     "ForkedError",
     "GroupUpdate",
     "HandleError",
     "InternalError",
     "Interrupted",
+    "Latency",
     "Model",
     "NumericError",
     "OutOfMemory",
@@ -58,6 +61,7 @@ __all__ = [
     "Use",
     "View",
     "__version__",
+    "bench_io",
     "plan",
     "train",
 ]

@@ -330,6 +330,34 @@ class BatchStruct(Sized):
     ]
 
 
+class LatencyStruct(c.Structure):
+    _fields_ = [(name, c.c_double) for name in ("p50_s", "p99_s", "p999_s", "max_s")]
+
+
+class RatesStruct(Sized):
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("mode", c.c_char_p),
+        ("block_bytes", c.c_int64),
+        ("depth", c.c_int32),
+        ("files", c.c_int32),
+        ("seconds", c.c_double),
+        ("bytes_read", c.c_int64),
+        ("bytes_written", c.c_int64),
+        ("read_bytes_per_s", c.c_double),
+        ("write_bytes_per_s", c.c_double),
+        ("cpu_s_per_gb", c.c_double),
+        ("read", LatencyStruct),
+        ("write", LatencyStruct),
+        ("direct", c.c_int32),
+        ("verified", c.c_int32),
+        ("cut_short", c.c_int32),
+        ("reserved", c.c_int32),
+    ]
+
+
+ON_RATES = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(RatesStruct))
+
 _handle, _text, _i32, _i64 = c.c_void_p, c.c_char_p, c.c_int32, c.c_int64
 _SIGNATURES: dict[str, list[Any]] = {
     "store_open": [_text, c.POINTER(Sinks), c.POINTER(_handle)],
@@ -366,6 +394,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "train_save": [_handle, _text, c.POINTER(_text)],
     "train_export": [_handle, _text],
     "train_close": [_handle],
+    "bench_io": [_text, c.POINTER(Sinks), ON_RATES, c.c_void_p],
 }
 
 

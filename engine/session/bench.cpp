@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/bench_arguments.h"
+#include "engine/session/bench.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +12,15 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
 #include "engine/config/machine.h"
 #include "engine/config/option_rules.h"
 #include "engine/train/executor_options.h"
+#include "io/drive_weights.h"
 #include "io/scratch_file.h"
 
-namespace strata::cli {
+namespace strata::session {
 namespace {
 
 using Problems = std::vector<std::string>;
@@ -112,4 +116,20 @@ std::vector<io::BenchShape> shapes_of(const config::Options& options) {
   return shapes;
 }
 
-}  // namespace strata::cli
+uint64_t set_weights(io::BenchOptions& options) {
+  if (!io::may_differ(options.directories)) return 0;
+  const uint64_t writes = options.directories.size() * io::kWeightWriteBytes;
+  if (writes + options.bytes >= options.write_limit_bytes) {
+    log(LogLevel::kInfo,
+        fmt::format("stripes are equal: measuring the speed of each directory writes up to {} more "
+                    "than the scratch, which --write-limit does not allow (raise it)",
+                    format_bytes(static_cast<int64_t>(writes))));
+    return 0;
+  }
+  const io::DriveWeights measured = io::measure_weights(
+      {.directories = options.directories, .deadline_s = options.deadline_s, .stop = options.stop});
+  options.weights = measured.weights;
+  return measured.bytes_written;
+}
+
+}  // namespace strata::session
