@@ -46,6 +46,9 @@ ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec
       writer_(spec, source.config(),
               {.path = options.path, .dtype = options.dtype, .like = &source}) {
   writer_.copy_other_files(source.path());
+  if (!options.chat_template.empty()) {
+    writer_.add_file("chat_template.jinja", options.chat_template);
+  }
 }
 
 bool ModelSink::wants_lo(const model::Segment& segment) const {

@@ -16,6 +16,7 @@ namespace strata::checkpoint {
 struct ModelSinkOptions {
   std::string path;                 // the directory that will exist after finish()
   std::optional<DType> dtype = {};  // of all weights; default: their types in the source
+  std::string chat_template = {};   // of chat_template.jinja; empty: the source's
 };
 
 // Converts the option for ModelSinkOptions::dtype.

@@ -156,6 +156,10 @@ std::string axolotl_refusal(const Json& entry) {
                        type == nullptr ? "" : text_of(*type));
   }
   if (const Json* roles = entry.find("roles_to_train")) {
+    if (roles->is_array() && roles->items().empty()) {
+      return "roles_to_train: empty: here a message without \"train\" is learned if it is the "
+             "assistant's (give [assistant], and \"train\": false to the others)";
+    }
     for (const std::string& role : texts_of(*roles)) {
       if (role == "assistant" || role == "gpt") continue;
       return fmt::format(
@@ -165,8 +169,9 @@ std::string axolotl_refusal(const Json& entry) {
     }
   }
   for (const char* end : {"train_on_eos", "train_on_eot"}) {
-    if (text_member(entry, end) == "last") {
-      return fmt::format("{}: last is not supported (give turn, all or none)", end);
+    const std::string which = text_member(entry, end);
+    if (which == "last" || which == "all") {
+      return fmt::format("{}: {} is not supported (give turn or none)", end, which);
     }
   }
   const std::string training = text_member(entry, "message_field_training");
@@ -229,8 +234,11 @@ ForeignData axolotl_data(const Json& list) {
 
 namespace {
 
-constexpr NamePair kAlpacaColumns[] = {
-    {"prompt", "instruction"}, {"query", "input"}, {"response", "output"}, {"system", "system"}};
+constexpr NamePair kAlpacaColumns[] = {{"prompt", "instruction"},
+                                       {"query", "input"},
+                                       {"response", "output"},
+                                       {"system", "system"},
+                                       {"history", "history"}};
 constexpr NamePair kShareGptColumns[] = {
     {"messages", "conversations"}, {"system", "system"}, {"tools", "tools"}};
 constexpr NamePair kShareGptTags[] = {{"role_tag", "from"}, {"content_tag", "value"}};
@@ -290,9 +298,6 @@ std::string info_refusal(const std::string& name, const Json& entry) {
       if (columns->find(media) != nullptr) {
         return fmt::format("{}: {} are not supported (give other data)", name, media);
       }
-    }
-    if (columns->find("history") != nullptr) {
-      return name + ": history is not read (write the turns as messages)";
     }
   }
   const Json* count = entry.find("num_samples");

@@ -9,6 +9,7 @@ constexpr std::string_view kMeansLora = "LoRA, which is not supported here";
 constexpr ForeignDefault kForeignDefaults[] = {
     {kAxolotl, "num_epochs", "epochs", "1"},
     {kAxolotl, "lr_scheduler", "schedule", "cosine"},
+    {kAxolotl, "warmup_steps", "warmup-ratio", "0.03", "of at most 100 steps there"},
     {kAxolotl, "weight_decay", "weight-decay", "0"},
     {kAxolotl, "sample_packing", "samples", "record"},
     {kAxolotl, "train_on_inputs", "train-on", "answers"},

@@ -48,7 +48,10 @@ class ForeignImporter : ImportWriter {
   void take(const Leaf& leaf) {
     const ForeignRule* rule = find_rule(tool_, leaf.key);
     if (rule == nullptr) return unknown(leaf);
-    if (leaf.value->is_null()) return ignore(leaf, "not set");
+    if (leaf.value->is_null()) {
+      if (tool_ != kTrl || leaf.key != "max_length") return ignore(leaf, "not set");
+      return refuse(leaf, "records are cut there at no length (give the longest one's)");
+    }
     switch (rule->kind) {
       case RuleKind::kSet:
         return set(leaf, rule->text, texts_of(*leaf.value));
@@ -265,13 +268,19 @@ class ForeignImporter : ImportWriter {
     if (known != kSchedules.end()) return set(leaf, "schedule", {known->second});
     refuse(leaf, "the schedules here are constant, linear and cosine after a warm-up");
   }
+  // Transformers' schedule of this name, unlike constant_with_warmup, has no warm-up.
+  bool has_no_warmup() const {
+    const char* key = tool_ == kAxolotl ? "lr_scheduler" : "lr_scheduler_type";
+    return text(key) == "constant";
+  }
   void warmup_steps(const Leaf& leaf) {
+    if (has_no_warmup()) return ignore(leaf, "the schedule constant has no warm-up there");
     const double count = leaf.value->number().value_or(1);
     if (count == 0) return ignore(leaf, "off");
     set(leaf, count < 1 ? "warmup-ratio" : "warmup-steps", texts_of(*leaf.value));
   }
   void warmup_ratio(const Leaf& leaf) {
-    if (is_off(*leaf.value)) return ignore(leaf, "off");
+    if (is_off(*leaf.value) || has_no_warmup()) return ignore(leaf, "off");
     if (number("warmup_steps") > 0) return ignore(leaf, "warmup_steps decides");
     set(leaf, "warmup-ratio", texts_of(*leaf.value));
   }
@@ -396,6 +405,7 @@ class ForeignImporter : ImportWriter {
     if (imported(each.option) != nullptr) return false;  // another key says it
     if (each.option == "epochs") return number("max_steps") <= 0;
     if (each.option == "eval-every") return has_validation();
+    if (each.option == "warmup-ratio") return text("warmup_ratio").empty() && !has_no_warmup();
     if (each.option == "samples") return !is_pretraining_ && are_record_files(data_paths());
     return true;
   }

@@ -22,13 +22,19 @@ using templates::MaskedChat;
 
 constexpr int64_t kTemplateBytesMax = 1 << 20;
 constexpr const char* kForRecords = "give records of \"prompt\" and \"completion\"";
-constexpr const char* kForPrompts = "leave out --chat";
+constexpr const char* kForPrompts = "give texts to continue, not chats";
 constexpr const char* kChatMl =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
     "{% if message['role'] == 'assistant' %}"
     "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
     "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+// The same text, without a tag that other programs may not know.
+constexpr const char* kExportedChatMl =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
+    "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 Error bad_chat(const std::string& where, const std::string& cause) {
   return Error(ErrorCode::kConfig, fmt::format("render chat: {}: {}", where, cause));
@@ -81,6 +87,14 @@ bool remove_skipped(const templates::ChatTemplate& chat_template, const template
   return true;
 }
 
+templates::Chat chat_of(const ChatRecord& record) {
+  const auto given = [](const Json& json) { return json.is_null() ? nullptr : &json; };
+  return {.messages = &record.messages,
+          .tools = given(record.tools),
+          .documents = given(record.documents),
+          .variables = given(record.variables)};
+}
+
 templates::TemplateDate date_of(const std::string& text) {
   const auto date = parse_date(text);
   if (!date) return {};
@@ -98,6 +112,13 @@ templates::TemplateLimits limits_of(int64_t memory_bytes) {
 }
 
 }  // namespace
+
+std::string template_to_export(const std::string& chosen) {
+  std::string source;
+  if (chosen == "chatml") source = kExportedChatMl;
+  if (chosen.ends_with(".jinja")) source = text::read_text_file(chosen, kTemplateBytesMax);
+  return source;
+}
 
 ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen,
                          const std::string& date, int64_t memory_bytes)
@@ -156,11 +177,7 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
 }
 
 void ChatRecords::render(const ChatRecord& record, const std::string& where, const UseText& use) {
-  const auto given = [](const Json& json) { return json.is_null() ? nullptr : &json; };
-  const templates::Chat chat = {.messages = &record.messages,
-                                .tools = given(record.tools),
-                                .documents = given(record.documents),
-                                .variables = given(record.variables)};
+  const templates::Chat chat = chat_of(record);
   const templates::ChatTemplate& chat_template =
       template_for(chat.tools != nullptr, where, kForRecords);
   const std::vector<size_t> turns = templates::assistant_turns(chat);
@@ -183,7 +200,7 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
     templates::RenderedBytes rendered;
     for (const size_t turn : turns) {
       if (is_prompt(turn) || is_skipped(record, turn)) continue;
-      auto one = templates::render_turn(chat_template, chat, turn);
+      auto one = templates::render_turn(chat_template, chat, turn, rendered);
       if (!one) {
         throw Error(
             ErrorCode::kConfig,
@@ -198,7 +215,6 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
                                                     "text, or remove it)",
                                                     turn + 1));
       }
-      rendered.add(2 * one->text.size());
       use(*one);
     }
   } catch (const Error& error) {
@@ -206,25 +222,28 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
   }
 }
 
-std::string ChatRecords::render_prompt(const Json& messages, const std::string& where) {
-  const templates::ChatTemplate& chat_template = template_for(false, where, kForPrompts);
+std::string ChatRecords::render_prompt(const ChatRecord& asked, const std::string& where) {
+  templates::Chat chat = chat_of(asked);
+  chat.add_generation_prompt = true;
+  const auto& chat_template = template_for(chat.tools != nullptr, where, kForPrompts);
   try {
-    return chat_template.render({.messages = &messages, .add_generation_prompt = true}).text;
+    return chat_template.render(chat).text;
   } catch (const Error& error) {
     throw bad_chat(where, error.what());
   }
 }
 
-std::string ChatRecords::answer_end(const Json& messages, const std::string& where) {
+std::string ChatRecords::answer_end(const ChatRecord& asked, const std::string& where) {
   constexpr std::string_view kAnswer = "answer";
-  const templates::ChatTemplate& chat_template = template_for(false, where, kForPrompts);
   Json answer = Json::object();
   answer.set("role", "assistant");
   answer.set("content", kAnswer);
-  Json all = messages;
-  all.push_back(std::move(answer));
+  ChatRecord answered = asked;
+  answered.messages.push_back(std::move(answer));
+  const templates::Chat chat = chat_of(answered);
+  const auto& chat_template = template_for(chat.tools != nullptr, where, kForPrompts);
   try {
-    const std::string text = chat_template.render({.messages = &all}).text;
+    const std::string text = chat_template.render(chat).text;
     const size_t at = text.rfind(kAnswer);
     if (at == std::string::npos) return "";
     const size_t begin = text.find_first_not_of(" \t\r\n", at + kAnswer.size());

@@ -19,6 +19,10 @@ struct TokenizerConfig;
 
 namespace strata::data {
 
+// The template that a model needs which was trained with --chat-template `chosen`: what a .jinja
+// file has, or ChatML; empty for one of the model's own. Failure: Error that names the file.
+std::string template_to_export(const std::string& chosen);
+
 // Renders the chats of records, and of those who ask a model, with a template of the model.
 //
 // The template is that of the name `chosen`, the file `chosen` if it ends in .jinja, or plain
@@ -39,10 +43,10 @@ class ChatRecords {
   using UseText = std::function<void(const templates::MaskedChat& text)>;
   void render(const ChatRecord& record, const std::string& where, const UseText& use);
   // The text up to where the assistant answers the last message.
-  std::string render_prompt(const config::Json& messages, const std::string& where);
+  std::string render_prompt(const ChatRecord& asked, const std::string& where);
   // The marker that the template writes behind such an answer, such as "<|im_end|>"; empty where it
   // writes none or refuses the chat.
-  std::string answer_end(const config::Json& messages, const std::string& where);
+  std::string answer_end(const ChatRecord& asked, const std::string& where);
 
  private:
   struct Parsed {

@@ -32,23 +32,27 @@ std::string_view first_words(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
+// The reasoning of an answer, which may be in its text.
+void add_reasoning(const Json& message, std::vector<std::string_view>& words) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    words.push_back(first_words(text_in(&message, name)));
+  }
+  constexpr std::string_view kOpened = "<think>";
+  const std::string_view content = text_in(&message, "content");
+  const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
+  if (content.substr(begin).starts_with(kOpened)) {
+    words.push_back(first_words(content.substr(begin + kOpened.size())));
+  }
+}
+
 }  // namespace
 
 ChatWords::ChatWords(const ChatRecord& record) {
   add_names(&record.tools, words_);
-  const Json* last = nullptr;
   for (const Json& message : record.messages.items()) {
     add_names(message.find("tool_calls"), words_);
-    if (text_in(&message, "role") == "assistant") last = &message;
-  }
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    words_.push_back(first_words(text_in(last, name)));
-  }
-  constexpr std::string_view kOpened = "<think>";
-  const std::string_view content = text_in(last, "content");
-  const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
-  if (content.substr(begin).starts_with(kOpened)) {
-    words_.push_back(first_words(content.substr(begin + kOpened.size())));
+    words_.push_back(text_in(message.find("function_call"), "name"));
+    if (text_in(&message, "role") == "assistant") add_reasoning(message, words_);
   }
 }
 

@@ -198,14 +198,33 @@ Json message_of(const char* role, std::string text) {
   return message;
 }
 
+// The record's own system message, unless its messages begin with one.
+void add_system(RecordText* text, const Json& record, const char* messages, const Place& at) {
+  if (!has_text(record, "system")) return;
+  const Json* list = record.find(messages);
+  const Json* first =
+      list != nullptr && list->is_array() && !list->items().empty() ? &list->items()[0] : nullptr;
+  for (const char* name : {"role", "from"}) {
+    const Json* role = first == nullptr ? nullptr : first->find(name);
+    if (role != nullptr && role->is_string() && role->string() == "system") return;
+  }
+  add_message(text, message_of("system", text_of(record, "system", at)), at);
+}
+
 void add_prompt_completion(RecordText* text, const Json& record, const Place& at,
                            const RecordRules& rules) {
   const bool learns_prompt = rules.train_on == config::TrainOn::kEverything;
   if (!record.find("prompt")->is_array() && !rules.as_chats) {
+    if (has_text(record, "system")) {
+      throw bad_record(at,
+                       "its \"system\" is read in chats alone (add --as-chats on, or put it into "
+                       "the prompt)");
+    }
     add_segment(text, text_of(record, "prompt", at), learns_prompt);
     return add_segment(text, text_of(record, "completion", at), true);
   }
   text->chat = chat_of(record, at, rules);
+  add_system(text, record, "prompt", at);
   if (!record.find("prompt")->is_array()) {
     add_message(text, message_of("user", text_of(record, "prompt", at)), at);
     return add_message(text, message_of("assistant", text_of(record, "completion", at)), at);
@@ -236,9 +255,7 @@ void add_history(RecordText* text, const Json& history, const Place& at) {
 void add_alpaca_chat(RecordText* text, const Json& record, const Json* history, const Place& at,
                      const RecordRules& rules) {
   text->chat = chat_of(record, at, rules);
-  if (has_text(record, "system")) {
-    add_message(text, message_of("system", text_of(record, "system", at)), at);
-  }
+  add_system(text, record, "", at);
   if (history != nullptr) add_history(text, *history, at);
   std::string prompt = text_of(record, "instruction", at);
   if (has_text(record, "input")) prompt += "\n" + text_of(record, "input", at);
@@ -290,13 +307,13 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
       add_alpaca(&text, record, at, rules);
       break;
     case RecordKind::kMessages:
-    case RecordKind::kShareGpt:
+    case RecordKind::kShareGpt: {
+      const char* name = kind == RecordKind::kMessages ? "messages" : "conversations";
       text.chat = chat_of(record, at, rules);
-      if (kind == RecordKind::kShareGpt && has_text(record, "system")) {
-        add_message(&text, message_of("system", text_of(record, "system", at)), at);
-      }
-      add_messages(&text, record, kind == RecordKind::kMessages ? "messages" : "conversations", at);
+      add_system(&text, record, name, at);
+      add_messages(&text, record, name, at);
       break;
+    }
   }
   if (text.chat && rules.train_on == config::TrainOn::kLastAnswer) learn_last(text);
   if (text.chat && text.chat->learns_all && !text.chat->skipped.empty()) {

@@ -16,9 +16,9 @@ namespace {
 
 using config::Json;
 
-constexpr std::array<std::string_view, 14> kNames = {
-    "text",   "prompt", "completion",    "messages", "instruction", "input", "output",
-    "system", "tools",  "conversations", "role",     "content",     "from",  "value"};
+constexpr std::array<std::string_view, 15> kNames = {
+    "text",  "prompt",        "completion", "messages", "instruction", "input", "output", "system",
+    "tools", "conversations", "role",       "content",  "from",        "value", "history"};
 constexpr std::array<std::string_view, 4> kOfMessages = {"role", "content", "from", "value"};
 constexpr std::array<std::string_view, 4> kLists = {"messages", "conversations", "prompt",
                                                     "completion"};

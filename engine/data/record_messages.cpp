@@ -188,8 +188,10 @@ void add_message(RecordText* record, Json message, const Place& at) {
                                      fmt::join(kRoles, ", ")));
   }
   if (role != "tool") check_content(message, at);
-  std::erase_if(message.members(),
-                [](const config::JsonMember& member) { return member.value.is_null(); });
+  // Tables have nulls for all that a message lacks; beside calls of tools it means no text.
+  std::erase_if(message.members(), [](const config::JsonMember& member) {
+    return member.value.is_null() && member.name != "content";
+  });
   const std::optional<bool> weight = take_weight(message, place + 1, at);
   const bool is_answer = role == "assistant";
   if (!is_answer && weight.value_or(false)) {

@@ -16,6 +16,7 @@
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/config/mesh_option.h"
+#include "engine/data/chat_records.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
 #include "engine/model_files/model_writer.h"
@@ -188,6 +189,8 @@ Exported export_model(const config::Options& given) {
   });
   const auto model = collect_model(options, failures);
   collect_files(options, failures);
+  std::string chat_template;
+  failures.collect([&] { chat_template = data::template_to_export(options.chat_template); });
   failures.throw_if_any("cannot start strata export");
   const checkpoint::CheckpointManifest manifest =
       checkpoint::read_manifest(options.resume_checkpoint);
@@ -197,9 +200,10 @@ Exported export_model(const config::Options& given) {
   checkpoint::CheckpointReader reader(options.resume_checkpoint, spec, manifest.recipe, frozen);
   auto notes = checkpoint::export_notes(*model, manifest.recipe, options.export_dtype);
   for (const std::string& note : notes) log(LogLevel::kInfo, "export: " + note);
-  checkpoint::export_checkpoint(
-      reader, *model, spec,
-      {.path = options.out, .dtype = checkpoint::dtype_of(options.export_dtype)});
+  checkpoint::export_checkpoint(reader, *model, spec,
+                                {.path = options.out,
+                                 .dtype = checkpoint::dtype_of(options.export_dtype),
+                                 .chat_template = chat_template});
   return {.step = manifest.step, .notes = std::move(notes)};
 }
 

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
+#include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/config/config_file.h"
 #include "engine/config/json_stream.h"
 #include "engine/data/chat_records.h"
 #include "engine/text/text_files.h"
@@ -16,14 +18,26 @@ namespace {
 
 using config::Json;
 
+constexpr size_t kFileBytesMax = 32 << 20;
+constexpr size_t kTokensMax = 4 << 20;  // of a prompt; more than any model has positions
+
 // Calls `use` with each line that is not empty, and its number.
 template <class Use>
 void each_line(const char* option, const std::string& path, const Use& use) {
-  std::ifstream file(path);
-  std::string line;
+  std::string text;
+  try {
+    text = config::read_config_file(path, kFileBytesMax);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kConfig, fmt::format("{}: {}", option, error.what()));
+  }
+  text::drop_utf8_mark(text);
+  int64_t number = 0;
   int64_t count = 0;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
-    if (number == 1) text::drop_utf8_mark(line);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ++number;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (text::find_invalid_utf8(line) != std::string::npos) {
@@ -33,10 +47,6 @@ void each_line(const char* option, const std::string& path, const Use& use) {
     }
     ++count;
     use(line, number);
-  }
-  if (!file.eof()) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("{}: {}: cannot be read (check the path)", option, path));
   }
   if (count == 0) {
     throw Error(ErrorCode::kConfig,
@@ -77,28 +87,40 @@ Json message(const char* role, const std::string& content) {
   return one;
 }
 
-// Messages with that of --system before them.
-Prompt chat_of(const Json& messages, const config::Options& options) {
-  Prompt chat;
-  chat.messages = Json::array();
-  if (!options.system.empty()) chat.messages.push_back(message("system", options.system));
-  for (const Json& one : messages.items()) chat.messages.push_back(one);
-  const Json* last = messages.items().empty() ? nullptr : messages.items().back().find("content");
-  if (last != nullptr && last->is_string()) chat.text = last->string();
-  return chat;
+// A record of messages, with that of --system before them.
+Prompt chat_of(const Json& record, const std::string& where, const config::Options& options) {
+  Json asked = Json::object();
+  for (const char* name : {"tools", "documents", "chat_template_kwargs", "system"}) {
+    if (const Json* value = record.find(name)) asked.set(name, *value);
+  }
+  Json messages = Json::array();
+  if (!options.system.empty()) messages.push_back(message("system", options.system));
+  for (const Json& one : record.find("messages")->items()) messages.push_back(one);
+  asked.set("messages", std::move(messages));
+  Prompt prompt;
+  prompt.where = where;
+  prompt.chat = data::text_of_record(std::move(asked), data::RecordKind::kMessages, where).chat;
+  const Json* last = prompt.chat->messages.items().back().find("content");
+  if (last != nullptr && last->is_string()) prompt.text = last->string();
+  return prompt;
 }
 
 }  // namespace
 
 Prompt prompt_of(const std::string& text, const config::Options& options) {
-  if (!options.chat) return {text, {}};
-  Json messages = Json::array();
-  messages.push_back(message("user", text));
-  return chat_of(messages, options);
+  if (!options.chat) return {text, {}, {}};
+  Json record = Json::object();
+  record.set("messages", Json(Json::Array{message("user", text)}));
+  return chat_of(record, "--chat", options);
 }
 
 std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
                                  const config::Options& options) {
+  if (path.ends_with(".json")) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("{}: {}: a JSON file (write an object in each line of a .jsonl file)",
+                            option, path));
+  }
   const bool has_objects = path.ends_with(".jsonl");
   std::vector<Prompt> prompts;
   each_line(option, path, [&](const std::string& line, int64_t number) {
@@ -106,7 +128,7 @@ std::vector<Prompt> read_prompts(const char* option, const std::string& path, bo
     const Json* messages = object.is_object() ? object.find("messages") : nullptr;
     if (takes_chats && messages != nullptr && messages->is_array()) {
       require_question(option, *messages, path, number);
-      prompts.push_back(chat_of(*messages, options));
+      prompts.push_back(chat_of(object, fmt::format("{}:{}", path, number), options));
     } else {
       prompts.push_back(prompt_of(
           has_objects ? text_of(option, object, takes_chats, path, number) : line, options));
@@ -115,11 +137,35 @@ std::vector<Prompt> read_prompts(const char* option, const std::string& path, bo
   return prompts;
 }
 
+std::vector<Prompt> read_sample_prompts(const config::Options& options) {
+  const std::string& path = options.sample_prompts;
+  std::error_code ignored;
+  if (std::filesystem::is_fifo(path, ignored)) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("sample-prompts: {}: it is a pipe, which a resumed run cannot read "
+                            "again (write the prompts to a file)",
+                            path));
+  }
+  return read_prompts("sample-prompts", path, true, options);
+}
+
 namespace {
+
+std::vector<int32_t> ids_of(const std::string& text, bool add_special,
+                            const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> all;
+  tokenizer.encode(text, {.add_special = add_special}, [&](const std::vector<int32_t>& ids) {
+    all.insert(all.end(), ids.begin(), ids.end());
+    if (all.size() <= kTokensMax) return;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("prompt: it has more than {} tokens (shorten it)", kTokensMax));
+  });
+  return all;
+}
 
 std::vector<int32_t> text_ids(const std::string& text, const text::Tokenizer& tokenizer,
                               const config::Options& options) {
-  std::vector<int32_t> ids = tokenizer.encode(text);
+  std::vector<int32_t> ids = ids_of(text, true, tokenizer);
   if (!ids.empty()) return ids;
   if (tokenizer.bos_id()) return {*tokenizer.bos_id()};
   if (tokenizer.eos_id()) return {*tokenizer.eos_id()};
@@ -132,18 +178,15 @@ std::vector<int32_t> text_ids(const std::string& text, const text::Tokenizer& to
 PromptIds prompt_ids(const std::vector<Prompt>& prompts, const text::Tokenizer& tokenizer,
                      const config::Options& options) {
   data::ChatRecords chats(tokenizer.config(), options.chat_template, options.chat_date);
-  const auto rendered_ids = [&](const std::string& text) {
-    return tokenizer.encode(text, {.add_special = false});
-  };
+  const auto rendered_ids = [&](const std::string& text) { return ids_of(text, false, tokenizer); };
   PromptIds all;
   for (const Prompt& prompt : prompts) {
-    if (prompt.messages.is_null()) {
+    if (!prompt.chat) {
       all.ids.push_back(text_ids(prompt.text, tokenizer, options));
       continue;
     }
-    const std::string where = fmt::format("chat {}", all.ids.size() + 1);
-    all.ids.push_back(rendered_ids(chats.render_prompt(prompt.messages, where)));
-    if (all.answer_end.empty()) all.answer_end = chats.answer_end(prompt.messages, where);
+    all.ids.push_back(rendered_ids(chats.render_prompt(*prompt.chat, prompt.where)));
+    if (all.answer_end.empty()) all.answer_end = chats.answer_end(*prompt.chat, prompt.where);
   }
   all.answer_end_ids = rendered_ids(all.answer_end);
   return all;

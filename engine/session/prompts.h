@@ -2,19 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/config/json.h"
 #include "engine/config/options.h"
+#include "engine/data/data_records.h"
 #include "engine/text/tokenizer.h"
 
 namespace strata::session {
 
 // What a model is asked: to continue a text, or to answer in a chat.
 struct Prompt {
-  std::string text;       // of a chat, that of its last message
-  config::Json messages;  // of a chat, with that of --system; else null
+  std::string text;                      // of a chat, that of its last message
+  std::optional<data::ChatRecord> chat;  // with the message of --system
+  std::string where;                     // of a chat: file and line
 };
 
 // The text, or with --chat the user's message that it is.
@@ -22,9 +24,12 @@ Prompt prompt_of(const std::string& text, const config::Options& options);
 
 // The prompts of a file: its lines that are not empty or, of a .jsonl file, the "prompt" or, where
 // it `takes_chats`, the "messages" of each line's object. Throws Error{kConfig} that names option,
-// file and line.
+// file and line. Memory: the file has at most 32 MiB.
 std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
                                  const config::Options& options);
+
+// Those of --sample-prompts, whose file is read again when the run is resumed: it is no pipe.
+std::vector<Prompt> read_sample_prompts(const config::Options& options);
 
 // The tokens of prompts.
 struct PromptIds {

@@ -40,7 +40,10 @@ constexpr std::array<std::string_view, 8> kPaths = {"model",          "data",   
                                                     "sample_prompts", "chat_template"};
 
 // The path as it is from here: one that is not there is kept. A share of --data stands behind it.
-std::string path_from_here(const std::string& text, const std::string& directory) {
+// "off", and the names of chat templates, are no paths.
+std::string path_from_here(std::string_view option, const std::string& text,
+                           const std::string& directory) {
+  if (text == "off" || (option == "chat_template" && !text.ends_with(".jinja"))) return text;
   const fs::path path = fs::path(directory) / text;
   std::error_code missing;
   const bool is_there = fs::exists(path.string(), missing) ||
@@ -60,10 +63,10 @@ Json with_paths_from_here(Json about) {
   for (config::JsonMember& member : options.members()) {
     if (std::ranges::count(kPaths, member.name) == 0) continue;
     if (member.value.is_string()) {
-      member.value = Json(path_from_here(member.value.string(), directory));
+      member.value = Json(path_from_here(member.name, member.value.string(), directory));
     } else if (member.value.is_array()) {
       for (Json& item : member.value.items()) {
-        if (item.is_string()) item = Json(path_from_here(item.string(), directory));
+        if (item.is_string()) item = Json(path_from_here(member.name, item.string(), directory));
       }
     }
   }
@@ -280,7 +283,7 @@ config::RunOptions model_of_run(config::Command command, const config::Options& 
     if (given.model.empty()) throw;  // else it is reported later, with other mistakes
   }
   if (!written || written->options() == nullptr) return {};
-  const bool renders = command == config::Command::kEval || given.chat;
+  const bool renders = command != config::Command::kGenerate || given.chat;
   Json of_model = Json::object();
   for (const char* name : {"model", "recipe", "chat_template", "chat_date"}) {
     const bool is_wanted = renders || !std::string_view(name).starts_with("chat");

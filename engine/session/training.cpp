@@ -22,6 +22,7 @@
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/config/mesh_option.h"
+#include "engine/data/chat_records.h"
 #include "engine/model_files/file.h"
 #include "engine/model_files/other_files.h"
 #include "engine/session/mesh_setup.h"
@@ -220,9 +221,9 @@ void Training::open_places(std::optional<config::Machine>& profile) {
       train::apply_groups(spec, options_);
     });
   }
+  failures.collect([&] { chat_template_ = data::template_to_export(options_.chat_template); });
   failures.collect([&] {
-    if (!options_.continues_samples()) return;
-    prompts_ = read_prompts("sample-prompts", options_.sample_prompts, true, options_);
+    if (options_.continues_samples()) prompts_ = read_sample_prompts(options_);
   });
   failures.collect([&] { train::require_built(options_); });
   collect_device(options_, failures);
@@ -302,9 +303,10 @@ config::Json Training::run_json() const {
 void Training::export_model(const std::string& checkpoint) const {
   checkpoint::ModelSource frozen(*model_, *plan_.spec);
   checkpoint::CheckpointReader reader(checkpoint, *plan_.spec, plan_.input.recipe, frozen);
-  checkpoint::export_checkpoint(
-      reader, *model_, *plan_.spec,
-      {.path = directory_->model(), .dtype = checkpoint::dtype_of(options_.export_dtype)});
+  checkpoint::export_checkpoint(reader, *model_, *plan_.spec,
+                                {.path = directory_->model(),
+                                 .dtype = checkpoint::dtype_of(options_.export_dtype),
+                                 .chat_template = chat_template_});
 }
 
 // Takes over the directory. run.json is written before anything of an earlier run is changed, so
@@ -317,6 +319,7 @@ void Training::begin() {
   // created after run.json, without which the directory does not belong to a run.
   const bool continues = model::is_there(directory_->metrics());
   if (continues) metrics_.emplace(directory_->metrics(), last_record);
+  has_begun_ = true;
   remove_older_model(options_, *directory_);
   directory_->write_run(run_json());
   checkpoint::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
@@ -358,11 +361,16 @@ train::TrainResult Training::finish_without_steps() {
   result.last_step = resumed_.step;
   result.memory = memory::read_process_memory();
   set_checkpoint(resumed_.path, result);
-  if (has_its_model_) return result;
-  begin();
-  export_model(resumed_.path);
+  if (!has_its_model_) {
+    begin();
+    export_model(resumed_.path);
+  }
+  if (resumed_.is_own) {  // the last evaluation may have ended before its checkpoint was the best
+    train::BestCheckpoint(options_.out, {.keeps = options_.keep_best}).begin(resumed_.step);
+  }
   checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints,
                         checkpoint::linked_step(train::best_link(options_.out)));
+  if (has_its_model_) return result;
   if (!model::is_there(options_.out + "/" + train::kSummaryFile)) write_summary(result);
   return result;
 }
@@ -383,11 +391,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   job.checkpoint_every_s = checkpoint_every_s();
   job.stop = events.stop;
   job.phase = events.phase;
-  bool begun = false;
-  job.events.started = [&](int64_t) {
-    begin();
-    begun = true;
-  };
+  job.events.started = [&](int64_t) { begin(); };
   job.events.step = [&](const train::StepMetrics& step) {
     metrics_->append(step);
     if (event_file_) event_file_->append(step);
@@ -418,11 +422,10 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
     write_summary(result);
     return result;
   } catch (const Error& error) {
-    // After the run has begun, an error that something does not fit, or is not there, is a failure
-    // that keeps the last checkpoint, not a refusal that changed nothing.
+    // Once the run has begun, what does not fit or is not there is no refusal that changed nothing.
     const bool is_refusal =
         error.code() == ErrorCode::kDoesNotFit || error.code() == ErrorCode::kConfig;
-    if (!begun || !is_refusal) throw;
+    if (!has_begun_ || !is_refusal) throw;
     throw Error(ErrorCode::kIo, error.what());
   }
 }

@@ -95,11 +95,13 @@ class Training {
   train::Job* const job_;
   std::unique_ptr<model::ModelDirectory> model_;
   std::vector<Prompt> prompts_;  // of --sample-prompts
+  std::string chat_template_;    // of the exported model; empty: the model's own
   std::optional<Samples> samples_;
   std::unique_ptr<text::Tokenizer> tokenizer_;  // null unless samples need it
   std::unique_ptr<data::Dataset> data_;
   train::RunFacts facts_;
   train::RunPlan plan_;
+  bool has_begun_ = false;         // something in the directory has changed
   bool lacks_evaluation_ = false;  // a stop prevented that of the last step
   std::string plan_text_;
   std::string plan_record_;

@@ -208,11 +208,20 @@ Value run_abs(const Call& call) {
 
 Value run_round(const Call& call) {
   const int64_t digits = call.has(0) ? call.renderer.integer_of(call.given[0], "the precision") : 0;
-  if (call.self.is_integral() && digits >= 0) return Value::of(call.self.as_integer());
-  const bool is_common = !call.has(1) || call.renderer.text_of(call.given[1]) == "common";
-  if (call.self.kind != Kind::kFloat || !is_common || digits < 0 || digits > 17) {
+  const std::string method(call.has(1) ? call.renderer.text_of(call.given[1]) : "common");
+  const bool is_common = method == "common";
+  if (!is_common && method != "floor" && method != "ceil") {
+    Renderer::fail("the method of round must be common, ceil or floor");
+  }
+  if (!call.self.is_numeric() || digits < 0 || digits > 17) {
     Renderer::fail("only round(0 to 17) of a number is supported");
   }
+  if (!is_common) {
+    const double factor = std::pow(10.0, static_cast<double>(digits));
+    const double scaled = call.self.as_number() * factor;
+    return Value::of((method == "floor" ? std::floor(scaled) : std::ceil(scaled)) / factor);
+  }
+  if (call.self.is_integral()) return Value::of(call.self.as_integer());
   if (!std::isfinite(call.self.number)) return call.self;
   // The nearest decimal, ties to even by the exact value, as Python rounds.
   const std::string rounded = fmt::format("{:.{}f}", call.self.number, digits);

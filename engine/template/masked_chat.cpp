@@ -38,42 +38,85 @@ std::string_view common_beginning(std::string_view a, std::string_view b) {
   return a.substr(0, size);
 }
 
-// The messages up to `index`, the last of which says and thinks nothing but `words`.
-config::Json with_other_words(const Chat& chat, size_t index, const char* words) {
-  config::Json messages = config::Json::array();
-  for (size_t k = 0; k <= index; ++k) messages.push_back(chat.messages->items()[k]);
-  config::Json& last = messages.items().back();
+// Lets a message say, think and call nothing but `words`.
+void set_words(config::Json& message, const char* words) {
+  std::erase_if(message.members(),
+                [](const config::JsonMember& member) { return member.name == "tool_calls"; });
   for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
-    const config::Json* thought = last.find(name);
+    const config::Json* thought = message.find(name);
     if (thought != nullptr && thought->is_string() && !thought->string().empty())
-      last.set(name, words);
+      message.set(name, words);
   }
-  last.set("content", words);
-  return messages;
+  message.set("content", words);
 }
 
-// Where the words of message `index` begin in `turn`: behind the beginning that it would have with
-// any other words, and that the generation prompt has too. Only the first message may have no
-// prompt. Nothing when this beginning has nothing but the messages before, or not even these.
-std::optional<size_t> begin_of_words(const ChatTemplate& chat_template, const Chat& chat,
-                                     size_t index, const RenderedChat& turn,
-                                     const std::optional<RenderedChat>& prompt) {
-  if (!prompt && index > 0) return std::nullopt;
-  std::string_view begin = turn.text;
-  if (prompt) begin = common_beginning(begin, prompt->text);
+// The beginning of `turn`, the rendering up to message `index`, that it would have with any other
+// words of that message; nothing when the template refuses those.
+std::optional<std::string_view> beginning_of_any(const ChatTemplate& chat_template,
+                                                 const Chat& chat, size_t index,
+                                                 std::string_view turn, RenderedBytes& rendered) {
+  const auto& given = chat.messages->items();
+  config::Json messages(
+      config::Json::Array(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(index) + 1));
+  Chat other = chat;
+  other.messages = &messages;
   for (const char* words : {"A", "z"}) {
-    const config::Json messages = with_other_words(chat, index, words);
-    Chat other = chat;
-    other.messages = &messages;
+    set_words(messages.items().back(), words);
     const auto text = render_first(chat_template, other, index + 1, false);
     if (!text) return std::nullopt;
-    begin = common_beginning(begin, text->text);
+    rendered.add(text->text.size());
+    turn = common_beginning(turn, text->text);
   }
-  if (index == 0) return begin.size();
+  return turn;
+}
+
+// Where what is added to the messages before begins.
+struct Begin {
+  size_t at;
+  bool leaves_prompt;  // not behind the generation prompt
+};
+
+// What the generation prompt adds to a chat that asks something; empty where it changes the chat.
+std::string header_of_answers(const ChatTemplate& chat_template, const Chat& chat) {
+  config::Json question = config::Json::object();
+  question.set("role", "user");
+  question.set("content", "A");
+  const config::Json messages(config::Json::Array{std::move(question)});
+  Chat other = chat;
+  other.messages = &messages;
+  const auto asked = render_first(chat_template, other, 1, true);
+  const auto alone = render_first(chat_template, other, 1, false);
+  const bool adds = asked && alone && asked->text.starts_with(alone->text);
+  return adds ? asked->text.substr(alone->text.size()) : "";
+}
+
+// The first message of a chat, before which no generation prompt may stand: behind the header of
+// answers elsewhere, or where it has another, behind what every first message begins with.
+std::optional<Begin> begin_of_first(const ChatTemplate& chat_template, const Chat& chat,
+                                    std::string_view turn, RenderedBytes& rendered) {
+  const auto any = beginning_of_any(chat_template, chat, 0, turn, rendered);
+  if (!any) return std::nullopt;
+  const std::string header = header_of_answers(chat_template, chat);
+  const size_t at = header.empty() ? any->npos : any->rfind(header);
+  return Begin{at == any->npos ? any->size() : at + header.size(), false};
+}
+
+// A later message: behind the generation prompt, or where it does not begin with that, behind the
+// beginning that it would have with any other words and that the prompt has too. Nothing when this
+// beginning has nothing but the messages before, or not even these.
+std::optional<Begin> begin_of_later(const ChatTemplate& chat_template, const Chat& chat,
+                                    size_t index, std::string_view turn, RenderedBytes& rendered) {
+  const auto prompt = render_first(chat_template, chat, index, true);
+  if (!prompt) return std::nullopt;
+  rendered.add(prompt->text.size());
+  if (turn.starts_with(prompt->text)) return Begin{prompt->text.size(), false};
+  const auto any = beginning_of_any(chat_template, chat, index, turn, rendered);
   const auto before = render_first(chat_template, chat, index, false);
-  const bool has_header =
-      before && begin.starts_with(before->text) && begin.size() > before->text.size();
-  return has_header ? std::optional(begin.size()) : std::nullopt;
+  if (!any || !before) return std::nullopt;
+  rendered.add(before->text.size());
+  const std::string_view begin = common_beginning(*any, prompt->text);
+  const bool has_header = begin.starts_with(before->text) && begin.size() > before->text.size();
+  return has_header ? std::optional(Begin{begin.size(), true}) : std::nullopt;
 }
 
 struct Added {
@@ -84,16 +127,15 @@ struct Added {
 // What message `index` adds to the messages before it in `turn`, the rendering up to that message,
 // and what of this is learned. Nothing when the message changes those before it.
 std::optional<Added> targets_of(const ChatTemplate& chat_template, const Chat& chat, size_t index,
-                                const RenderedChat& turn) {
-  const auto prompt = render_first(chat_template, chat, index, true);
-  const bool has_prompt = prompt && turn.text.starts_with(prompt->text);
-  const auto begin =
-      has_prompt ? prompt->text.size() : begin_of_words(chat_template, chat, index, turn, prompt);
+                                const RenderedChat& turn, bool has_blocks,
+                                RenderedBytes& rendered) {
+  rendered.add(turn.text.size());
+  const auto begin = index == 0 ? begin_of_first(chat_template, chat, turn.text, rendered)
+                                : begin_of_later(chat_template, chat, index, turn.text, rendered);
   if (!begin) return std::nullopt;
-  const ByteRange added = {*begin, turn.text.size()};
-  const bool has_blocks = chat_template.has_generation() && !turn.has_lost_blocks;
+  const ByteRange added = {begin->at, turn.text.size()};
   return Added{within(has_blocks ? turn.generated : std::vector{added}, added),
-               prompt && !has_prompt};
+               begin->leaves_prompt};
 }
 
 }  // namespace
@@ -119,9 +161,11 @@ std::vector<size_t> assistant_turns(const Chat& chat) {
 }
 
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
-                                      size_t index) {
+                                      size_t index, RenderedBytes& rendered) {
   auto turn = render_first(chat_template, chat, index + 1, false);
-  auto added = turn ? targets_of(chat_template, chat, index, *turn) : std::nullopt;
+  if (!turn) return std::nullopt;
+  const bool has_blocks = chat_template.has_generation() && !turn->has_lost_blocks;
+  auto added = targets_of(chat_template, chat, index, *turn, has_blocks, rendered);
   if (!added) return std::nullopt;
   return MaskedChat{std::move(turn->text), std::move(added->targets), added->leaves_prompt};
 }
@@ -144,11 +188,10 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
     const auto part = is_last ? std::nullopt : render_first(chat_template, chat, index + 1, false);
     if (!is_last && (!part || !whole.text.starts_with(part->text))) return std::nullopt;
     const RenderedChat& turn = is_last ? whole : *part;
-    const auto added = targets_of(chat_template, chat, index, turn);
+    const auto added = targets_of(chat_template, chat, index, turn, false, rendered);
     if (!added || added->targets.empty()) return std::nullopt;
     masked.targets.push_back(added->targets.front());
     masked.leaves_prompt = masked.leaves_prompt || added->leaves_prompt;
-    rendered.add(2 * turn.text.size());
   }
   masked.text = std::move(whole.text);
   return masked;

@@ -31,10 +31,10 @@ class RenderedBytes {
 };
 
 // Renders a chat, without a prompt for one more answer. Its targets are the {% generation %} blocks
-// of the template. Without such blocks they are, for each message of the assistant, what the
-// message adds to the rendering of the messages before it with their generation prompt; where it
-// does not begin with that prompt, what follows the beginning that all answers there and the prompt
-// have.
+// of the template. Without such blocks, or where one is in a macro or a captured text, they are for
+// each message of the assistant what it adds to the rendering of the messages before it with their
+// generation prompt; where it does not begin with that prompt, what follows the beginning that all
+// answers there and the prompt have.
 //
 // Nothing when a rendering of the first messages is not the beginning of the rendering of all: the
 // template strips earlier reasoning, moves the tools or refuses chats that end so. Then only the
@@ -48,7 +48,7 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
 // Nothing when the message changes the messages before it or has no beginning that the generation
 // prompt has too, or when the template refuses these messages.
 std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const Chat& chat,
-                                      size_t index);
+                                      size_t index, RenderedBytes& rendered);
 
 // The places of the assistant's messages.
 std::vector<size_t> assistant_turns(const Chat& chat);

@@ -156,7 +156,10 @@ std::vector<const Node*> Parser::parse_body(Ends ends) {
   const uint32_t line = current_->line;
   std::vector<const Node*> body = parse_statements(ends);
   if (current_->kind == TokenKind::kEnd) {
-    fail(fmt::format("the tag {} of the block from line {} is missing", *(ends.end() - 1), line));
+    const auto* end =
+        std::find_if(ends.begin(), ends.end(), [](auto tag) { return tag.starts_with("end"); });
+    fail(fmt::format("the tag {} of the block from line {} is missing",
+                     end == ends.end() ? *ends.begin() : *end, line));
   }
   return body;
 }

@@ -80,6 +80,7 @@ void BestCheckpoint::begin(int64_t last_step) {
 
 bool BestCheckpoint::add(int64_t step, double loss) {
   losses_.add(step, loss);
+  if (step == kept_step_) kept_loss_ = loss;  // which metrics.jsonl may have lost
   if (!options_.keeps || !(loss < kept_loss_)) return false;
   kept_loss_ = loss;
   return true;

@@ -252,7 +252,7 @@ TEST_F(Generate, AChatIsRenderedByTheTemplateAndAnswered) {
   EXPECT_EQ(answers[1].find("prompt")->string(), "A ship?");
   EXPECT_NE(refused({"--chat", "--prompt", "A ship?"}, 2)
                 .find("the model has no chat template (choose one with --chat-template: chatml, or "
-                      "the path of a .jinja file; or leave out --chat)"),
+                      "the path of a .jinja file; or give texts to continue, not chats)"),
             std::string::npos);
   EXPECT_NE(refused({"--prompt", "A ship?", "--system", "Be brief."}, 2)
                 .find("--system has no meaning without --chat"),

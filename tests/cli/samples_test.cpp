@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples at evaluations: the texts that the model of that step writes, in the records and in the
 // report; and they change no bit of the training.
+#include <sys/stat.h>
+
 #include "engine/config/json.h"
 #include "tests/cli/mistake.h"
 #include "tests/cli/program.h"
@@ -164,6 +166,28 @@ TEST_F(SamplesOfRuns, OfChatsAreAnswersToWhatTheTemplateWrites) {
   ASSERT_EQ(texts.size(), 2u);
   EXPECT_EQ(texts[1],
             "[user] A ship? [assistant]" + texts[0].substr(std::string("A ship?").size()));
+  // The model is given to others with the template that it was trained with.
+  run({"export", "--resume", "chats", "--out", "exported"});
+  const std::string used = read_text(sandbox_ / "t.jinja");
+  EXPECT_EQ(read_text(sandbox_ / "chats/model/chat_template.jinja"), used);
+  EXPECT_EQ(read_text(sandbox_ / "exported/chat_template.jinja"), used);
+}
+
+TEST_F(SamplesOfRuns, OfAChatSeeItsToolsAndKnownRolesAlone) {
+  write_text(sandbox_ / "t.jinja",
+             "{{ raise_exception('no tools') if not tools }}{{ messages[0].content }}");
+  const auto outcome = [&](const std::string& line) {
+    write_text(sandbox_ / "prompts.jsonl", line + "\n");
+    Process process({"generate", "--model", "model", "--chat", "--prompts-file", "prompts.jsonl",
+                     "--chat-template", "t.jinja", "--max-new-tokens", "2"},
+                    {.directory = sandbox_.path()});
+    return process.wait() == 0 ? "" : process.err();
+  };
+  const std::string messages = R"({"messages":[{"role":"user","content":"A ship?"}])";
+  EXPECT_EQ(outcome(messages + R"(,"tools":[{"name":"f"}]})"), "");
+  EXPECT_NE(outcome(messages + "}").find("no tools"), std::string::npos);
+  EXPECT_NE(outcome(R"({"messages":[{"role":"robot","content":"A"}]})").find("the role \"robot\""),
+            std::string::npos);
 }
 
 TEST_F(SamplesOfRuns, PromptsThatCannotBeUsedAreRefusedBeforeTheRun) {
@@ -174,7 +198,7 @@ TEST_F(SamplesOfRuns, PromptsThatCannotBeUsedAreRefusedBeforeTheRun) {
     return process.err();
   };
   EXPECT_NE(
-      refused({"--sample-prompts", "nowhere.txt"}).find("sample-prompts: nowhere.txt: cannot"),
+      refused({"--sample-prompts", "nowhere.txt"}).find("sample-prompts: cannot open nowhere.txt"),
       std::string::npos);
   write_text(sandbox_ / "latin1.txt", "So\ncaf\xe9\n");
   EXPECT_NE(refused({"--sample-prompts", "latin1.txt"}).find("latin1.txt:2: not UTF-8 (convert"),
@@ -184,6 +208,10 @@ TEST_F(SamplesOfRuns, PromptsThatCannotBeUsedAreRefusedBeforeTheRun) {
   std::replace(text.begin(), text.end() - 1, '\n', ' ');
   write_text(sandbox_ / "long.txt", "So\n" + text);
   EXPECT_NE(refused({"--sample-prompts", "long.txt"}).find("prompt 2 has "), std::string::npos);
+  ASSERT_EQ(mkfifo((sandbox_ / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(refused({"--sample-prompts", "pipe"}).find("it is a pipe"), std::string::npos);
+  EXPECT_NE(refused({"--sample-prompts", "/dev/zero"}).find("it has more than 32 MiB"),
+            std::string::npos);
   EXPECT_NE(refused({"--sample-tokens", "3"}).find("--sample-prompts"), std::string::npos);
   std::filesystem::remove(sandbox_ / "model/tokenizer.json");
   write_tokens(sandbox_ / "tokens.bin");

@@ -273,6 +273,33 @@ TEST_F(ForeignImport, RecordsAreNotPackedUnlessAsked) {
   EXPECT_EQ(samples(factory + "neat_packing: true"), "packed");
 }
 
+TEST_F(ForeignImport, WarmUpIsWhatTheProgramsHave) {
+  const std::string axolotl = "base_model: m\nmax_steps: 9\n";
+  EXPECT_HAS(fate(axolotl, "warmup_steps"), "--warmup-ratio 0.03: absent in the file");
+  for (const char* given : {"warmup_steps: 0", "warmup_steps: 5", "warmup_ratio: 0.1",
+                            "warmup_ratio: 0", "lr_scheduler: constant"}) {
+    EXPECT_EQ(options(axolotl + given).find("warmup-ratio 0.03"), std::string::npos) << given;
+  }
+  const std::string trl =
+      "model_name_or_path: m\nmax_steps: 9\nwarmup_steps: 5\nlr_scheduler_type: ";
+  EXPECT_HAS(fate(trl + "constant", "warmup_steps"),
+             "ignored: the schedule constant has no warm-up");
+  EXPECT_EQ(fate(trl + "constant_with_warmup", "warmup_steps"), "--warmup-steps 5");
+  EXPECT_HAS(fate("model_name_or_path: m\nmax_length: null", "max_length"),
+             "records are cut there at no length");
+}
+
+TEST_F(ForeignImport, WhatAxolotlLearnsOfADatasetIsFollowedOrRefused) {
+  const auto of = [&](const std::string& keys) {
+    return fate("base_model: m\ndatasets: [{path: " + folder_.path() + ", type: chat_template, " +
+                    keys + "}]",
+                "datasets");
+  };
+  EXPECT_HAS(of("train_on_eos: all"), "train_on_eos: all is not supported (give turn or none)");
+  EXPECT_HAS(of("roles_to_train: []"), "roles_to_train: empty");
+  EXPECT_EQ(of("roles_to_train: [assistant]"), "--data " + folder_.path());
+}
+
 TEST_F(ForeignImport, WhatTrlLearnsIsSaidByTwoKeys) {
   const auto of = [&](const std::string& keys, const char* key) {
     return fate("model_name_or_path: m\nmax_steps: 9\n" + keys, key);

@@ -37,6 +37,12 @@ Texts targets_of(const MaskedChat& chat) {
   return texts;
 }
 
+std::optional<MaskedChat> turn_of(const ChatTemplate& chat_template, const Chat& chat,
+                                  size_t index) {
+  RenderedBytes rendered;
+  return render_turn(chat_template, chat, index, rendered);
+}
+
 Json turns() {
   return Json::parse(R"([{"role": "user", "content": "Grüezi"},
                          {"role": "assistant", "content": "日 one"},
@@ -100,8 +106,8 @@ TEST(MaskedChat, StrippedReasoningLeavesTheTurns) {
   const ChatTemplate chat_template = template_of("qwen3_reasoning.jinja");
   EXPECT_FALSE(render_masked(chat_template, chat).has_value());
   ASSERT_EQ(assistant_turns(chat), (std::vector<size_t>{1, 3}));
-  const auto first = render_turn(chat_template, chat, 1);
-  const auto second = render_turn(chat_template, chat, 3);
+  const auto first = turn_of(chat_template, chat, 1);
+  const auto second = turn_of(chat_template, chat, 3);
   ASSERT_TRUE(first && second);
   EXPECT_EQ(targets_of(*first), Texts{"<think>\nwhy\n</think>\n\none<|im_end|>\n"});
   EXPECT_EQ(targets_of(*second), Texts{"<think>\nhow\n</think>\n\ntwo<|im_end|>\n"});
@@ -114,8 +120,8 @@ TEST(MaskedChat, MovedToolsLeaveTheTurns) {
   const Chat chat = {.messages = &messages, .tools = &tools};
   const ChatTemplate chat_template = template_of("mistral_tools.jinja");
   EXPECT_FALSE(render_masked(chat_template, chat).has_value());
-  EXPECT_EQ(targets_of(*render_turn(chat_template, chat, 1)), Texts{" 日 one</s>"});
-  EXPECT_EQ(targets_of(*render_turn(chat_template, chat, 3)), Texts{" two</s>"});
+  EXPECT_EQ(targets_of(*turn_of(chat_template, chat, 1)), Texts{" 日 one</s>"});
+  EXPECT_EQ(targets_of(*turn_of(chat_template, chat, 3)), Texts{" two</s>"});
   const Chat plain = {.messages = &messages};
   EXPECT_EQ(targets_of(*render_masked(chat_template, plain)), (Texts{" 日 one</s>", " two</s>"}));
 }
@@ -129,7 +135,7 @@ TEST(MaskedChat, AnswersWithoutTheReasoningThatThePromptOpensBeginBehindTheHeade
   const Chat chat = {.messages = &messages};
   const ChatTemplate chat_template = template_of("deepseek.jinja");
   const auto whole = render_masked(chat_template, chat);
-  const auto turn = render_turn(chat_template, chat, 1);
+  const auto turn = turn_of(chat_template, chat, 1);
   ASSERT_TRUE(whole && turn);
   const Texts targets = {"<b>one<｜end▁of▁sentence｜>", "Ah<｜end▁of▁sentence｜>"};
   EXPECT_EQ(targets_of(*whole), targets);
@@ -166,12 +172,63 @@ TEST(MaskedChat, AChatMayBeginWithTheAssistantWhereNoPromptCan) {
   EXPECT_FALSE(chat->leaves_prompt);
 }
 
+// As the answers behind it, whether the template writes a prompt of no messages, and something
+// before the first message, or not.
+TEST(MaskedChat, AGreetingIsLearnedWithoutItsHeader) {
+  const Json messages = Json::parse(R"([{"role": "assistant", "content": "Hello"},
+                                        {"role": "user", "content": "q"},
+                                        {"role": "assistant", "content": "one"}])",
+                                    "turns");
+  const Chat chat = {.messages = &messages};
+  const auto greeting = [&](const char* name) {
+    const auto turn = turn_of(template_of(name), chat, 0);
+    return turn ? targets_of(*turn) : Texts();
+  };
+  EXPECT_EQ(greeting("zephyr.jinja"), Texts{"Hello</s>\n"});
+  EXPECT_EQ(greeting("chatml.jinja"), Texts{"Hello<|im_end|>\n"});
+  EXPECT_EQ(greeting("qwen25_tools.jinja"), Texts{"Hello<|im_end|>\n"});
+  EXPECT_EQ(greeting("gpt_oss.jinja"), Texts{"<|channel|>final<|message|>Hello<|return|>"});
+  EXPECT_EQ(targets_of(*render_masked(template_of("zephyr.jinja"), chat)),
+            (Texts{"Hello</s>\n", "one</s>\n"}));
+  const ChatTemplate llama3 = ChatTemplate::parse(
+      "{% for m in messages %}{% set c = '<' + m.role + '>' + m.content + ';' %}"
+      "{% if loop.index0 == 0 %}{% set c = bos_token + c %}{% endif %}{{ c }}{% endfor %}"
+      "{{ '<assistant>' if add_generation_prompt }}",
+      "x", {.variables = Json::parse(R"({"bos_token": "<s>"})", "x")});
+  EXPECT_EQ(targets_of(*render_masked(llama3, chat)), (Texts{"Hello;", "one;"}));
+}
+
+TEST(MaskedChat, ACallOfAToolIsLearnedWhole) {
+  const Json messages = Json::parse(R"([{"role": "user", "content": "q"},
+                                        {"role": "assistant", "tool_calls": ["f"]}])",
+                                    "turns");
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}<tool>{{ m.tool_calls[0] }}"
+      "{% else %}{{ m.content }}{% endif %};{% endfor %}"
+      "{{ '<assistant><think>' if add_generation_prompt }}",
+      "x", {});
+  EXPECT_EQ(targets_of(*render_masked(chat_template, {.messages = &messages})), Texts{"<tool>f;"});
+}
+
+TEST(MaskedChat, BlocksThatAreLostInOneTurnCountInNone) {
+  const Json messages = turns();
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'user' %}{{ m.content }};"
+      "{% elif loop.last %}{% set c %}{% generation %}{{ m.content }};{% endgeneration %}{% endset "
+      "%}"
+      "{{ c }}{% else %}{% generation %}T{% endgeneration %}-{% generation %}{{ m.content }};"
+      "{% endgeneration %}{% endif %}{% endfor %}{{ 'a:' if add_generation_prompt }}",
+      "x", {});
+  EXPECT_FALSE(render_masked(chat_template, {.messages = &messages}).has_value());
+  EXPECT_EQ(targets_of(*turn_of(chat_template, {.messages = &messages}, 3)), Texts{"two\n;"});
+}
+
 TEST(MaskedChat, AnAnswerWithoutAHeaderOfThePromptIsNoTarget) {
   const Json messages = turns();
   const ChatTemplate chat_template = ChatTemplate::parse(
       "{% for m in messages %}{{ m.content }};{% endfor %}{{ 'x' if add_generation_prompt }}", "x",
       {});
-  EXPECT_FALSE(render_turn(chat_template, {.messages = &messages}, 1).has_value());
+  EXPECT_FALSE(turn_of(chat_template, {.messages = &messages}, 1).has_value());
 }
 
 TEST(MaskedChat, WhatTheTemplateRefusesIsAnError) {

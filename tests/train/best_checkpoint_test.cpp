@@ -108,6 +108,17 @@ TEST_F(BestCheckpoints, WhatIsKeptStaysWhereItsLossIsLost) {
   EXPECT_EQ(linked_step(best_link(run_)), 1);
 }
 
+TEST_F(BestCheckpoints, ALossThatWasLostIsKnownAgainWhenItsStepIsEvaluatedAgain) {
+  checkpoint_of(1);
+  checkpoint::link_checkpoint(best_link(run_), directory_, 1);
+  const test::LogCapture captured;
+  BestCheckpoint best = begun(1);
+  EXPECT_FALSE(best.add(1, 2.0));
+  EXPECT_EQ(best.kept_loss(), 2.0);
+  EXPECT_FALSE(best.add(2, 2.5));
+  EXPECT_TRUE(best.add(3, 1.5));
+}
+
 // The least loss was before --keep-best, and its state is gone.
 TEST_F(BestCheckpoints, WhatIsKeptGivesWayToBetterStatesOnly) {
   checkpoint_of(2);

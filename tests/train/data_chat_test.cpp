@@ -72,8 +72,8 @@ TEST_F(DataChat, TheDateOfTemplatesIsTheSameEveryDayAndMayBeChosen) {
 // What generate --chat asks, and where an answer ends.
 TEST_F(DataChat, APromptEndsWhereTheAssistantAnswers) {
   const text::Tokenizer tokenizer = test::byte_tokenizer();
-  const config::Json messages =
-      config::Json::parse(R"([{"role": "user", "content": "Q"}])", "messages");
+  ChatRecord messages;
+  messages.messages = config::Json::parse(R"([{"role": "user", "content": "Q"}])", "messages");
   ChatRecords chatml(tokenizer.config(), "chatml", "");
   EXPECT_EQ(chatml.render_prompt(messages, "x"),
             "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
@@ -159,6 +159,38 @@ TEST_F(DataChat, APromptOrAnInstructionMayBeAChat) {
             "sS;uq;^a^b;uQ\nI;^a^A");
   EXPECT_TRUE(contains(refusal(R"({"instruction":"Q","output":"A","history":[["q","b"]]})", kPlain),
                        "its \"history\" is read in chats alone (add --as-chats on"));
+}
+
+// As in Axolotl: a record's own system text is the first message, unless there is one.
+TEST_F(DataChat, ASystemTextBesideTheMessagesIsTheirFirst) {
+  const char* turns = R"([{"role":"user","content":"Q"},{"role":"assistant","content":"A"}])";
+  const auto shown = [&](const std::string& record) {
+    const std::string text = read("a.jsonl", record, kPlain);
+    return text.substr(0, text.find('\n'));
+  };
+  const std::string expected = shown(R"({"messages":[{"role":"system","content":"S"},)" +
+                                     std::string(turns).substr(1) + "}");
+  EXPECT_EQ(expected.substr(0, 3), "sS;");
+  EXPECT_EQ(shown(R"({"system":"S","messages":)" + std::string(turns) + "}"), expected);
+  EXPECT_EQ(shown(R"({"system":"S","conversations":[{"from":"human","value":"Q"},)"
+                  R"({"from":"gpt","value":"A"}]})"),
+            expected);
+  EXPECT_EQ(shown(R"({"system":"T","messages":[{"role":"system","content":"S"},)" +
+                  std::string(turns).substr(1) + "}"),
+            expected);
+  EXPECT_TRUE(contains(refusal(R"({"system":"S","prompt":"Q","completion":"A"})", kPlain),
+                       "its \"system\" is read in chats alone (add --as-chats on"));
+}
+
+TEST_F(DataChat, NoContentBesideCallsIsNoneForTheTemplate) {
+  const std::string record =
+      R"({"messages":[{"role":"user","content":"Q","name":null},)"
+      R"({"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f"}}]}]})";
+  EXPECT_TRUE(read("a.jsonl", record,
+                   "{% for m in messages %}{{ m.role[0] }}{{ 'n' if m.name is defined }}"
+                   "{% if m.content is none %}none{% else %}{{ m.content }}{% endif %};{% endfor %}"
+                   "{{ 'a' if add_generation_prompt }}")
+                  .starts_with("uQ;anone"));
 }
 
 TEST_F(DataChat, ToolsAndVariablesReachTheTemplate) {
