@@ -127,8 +127,10 @@ if $fast; then
   suite "fast tests" --test-dir build -L fast
 else
   suite "all tests" --test-dir build
-  # Plans of large models take minutes there; plan_tests plans small ones with the same code.
-  GTEST_FILTER='-PlanElsewhere.*:PlanCompare.*:PlanFacts.*:PlanTable.*:RunAdvice.*' \
+  # Plans of large models take minutes there; plan_tests plans small ones with the same code. So do pairs of many meshes,
+  # each of which other tests have alone.
+  meshes='ContextRanks.GoOnFromAnyMesh:TensorRanks.GoOnFromAnyMesh:WrittenCheckpoints.OfAnyMeshAreReadByAnyOther'
+  GTEST_FILTER="-PlanElsewhere.*:PlanCompare.*:PlanFacts.*:PlanTable.*:RunAdvice.*:$meshes" \
     sanitized asan base_tests config_tests comm_tests memory_tests io_tests io_fault_tests kernels_tests \
     model_tests shard_tests plan_tests exec_tests exec_fault_tests train_tests session_tests c_tests fuzz_tests
   # What each model family computes is one thread's arithmetic; what all of them share with threads is tested apart.
