@@ -49,8 +49,8 @@ struct GroupOptions {
 // Guarantees: a sum adds fp32 (or f64) contributions one by one in rank order, so it has the same
 // bits on every rank, in every call pattern (reduce, reduce + gather, all_reduce_sum) and in every
 // run. With a payload of bf16 each contribution is first rounded to nearest, so that half the bytes
-// go to the ranks that add; the sum is fp32 as before. When a call returns, no rank
-// uses its buffers any more.
+// go to the ranks that add; the sum is fp32 as before. When a call returns, no rank uses its
+// buffers any more.
 // Use: all ranks make the same collective calls with the same sizes in the same order, one thread
 // of a rank at a time. send may wait for its recv, so when two ranks exchange messages one of them
 // must receive first.

@@ -10,6 +10,7 @@
 
 #include "engine/base/date.h"
 #include "engine/base/error.h"
+#include "engine/data/record_messages.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
 
@@ -30,11 +31,14 @@ constexpr const char* kChatMl =
     "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-// The same text, without a tag that other programs may not know.
-constexpr const char* kExportedChatMl =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
-    "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+// The same text, without tags that other programs may not know.
+std::string plain_chat_ml() {
+  std::string source = kChatMl;
+  for (const std::string_view tag : {"{% generation %}", "{% endgeneration %}"}) {
+    source.erase(source.find(tag), tag.size());
+  }
+  return source;
+}
 
 Error bad_chat(const std::string& where, const std::string& cause) {
   return Error(ErrorCode::kConfig, fmt::format("render chat: {}: {}", where, cause));
@@ -115,7 +119,7 @@ templates::TemplateLimits limits_of(int64_t memory_bytes) {
 
 std::string template_to_export(const std::string& chosen) {
   std::string source;
-  if (chosen == "chatml") source = kExportedChatMl;
+  if (chosen == "chatml") source = plain_chat_ml();
   if (chosen.ends_with(".jinja")) source = text::read_text_file(chosen, kTemplateBytesMax);
   return source;
 }
@@ -235,11 +239,8 @@ std::string ChatRecords::render_prompt(const ChatRecord& asked, const std::strin
 
 std::string ChatRecords::answer_end(const ChatRecord& asked, const std::string& where) {
   constexpr std::string_view kAnswer = "answer";
-  Json answer = Json::object();
-  answer.set("role", "assistant");
-  answer.set("content", kAnswer);
   ChatRecord answered = asked;
-  answered.messages.push_back(std::move(answer));
+  answered.messages.push_back(message_of("assistant", std::string(kAnswer)));
   const templates::Chat chat = chat_of(answered);
   const auto& chat_template = template_for(chat.tools != nullptr, where, kForPrompts);
   try {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/template/masked_chat.h"
+
 namespace strata::data {
 namespace {
 
@@ -34,7 +36,7 @@ std::string_view first_words(std::string_view text) {
 
 // The reasoning of an answer, which may be in its text.
 void add_reasoning(const Json& message, std::vector<std::string_view>& words) {
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+  for (const char* name : templates::kReasoningMembers) {
     words.push_back(first_words(text_in(&message, name)));
   }
   constexpr std::string_view kOpened = "<think>";

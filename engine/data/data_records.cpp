@@ -191,26 +191,6 @@ std::string other_kinds_of(const Json& record, RecordKind kind, const RecordRule
 
 namespace {
 
-Json message_of(const char* role, std::string text) {
-  Json message = Json::object();
-  message.set("role", Json(role));
-  message.set("content", Json(std::move(text)));
-  return message;
-}
-
-// The record's own system message, unless its messages begin with one.
-void add_system(RecordText* text, const Json& record, const char* messages, const Place& at) {
-  if (!has_text(record, "system")) return;
-  const Json* list = record.find(messages);
-  const Json* first =
-      list != nullptr && list->is_array() && !list->items().empty() ? &list->items()[0] : nullptr;
-  for (const char* name : {"role", "from"}) {
-    const Json* role = first == nullptr ? nullptr : first->find(name);
-    if (role != nullptr && role->is_string() && role->string() == "system") return;
-  }
-  add_message(text, message_of("system", text_of(record, "system", at)), at);
-}
-
 void add_prompt_completion(RecordText* text, const Json& record, const Place& at,
                            const RecordRules& rules) {
   const bool learns_prompt = rules.train_on == config::TrainOn::kEverything;
@@ -224,8 +204,8 @@ void add_prompt_completion(RecordText* text, const Json& record, const Place& at
     return add_segment(text, text_of(record, "completion", at), true);
   }
   text->chat = chat_of(record, at, rules);
-  add_system(text, record, "prompt", at);
   if (!record.find("prompt")->is_array()) {
+    add_system(text, record, at);
     add_message(text, message_of("user", text_of(record, "prompt", at)), at);
     return add_message(text, message_of("assistant", text_of(record, "completion", at)), at);
   }
@@ -255,7 +235,7 @@ void add_history(RecordText* text, const Json& history, const Place& at) {
 void add_alpaca_chat(RecordText* text, const Json& record, const Json* history, const Place& at,
                      const RecordRules& rules) {
   text->chat = chat_of(record, at, rules);
-  add_system(text, record, "", at);
+  add_system(text, record, at);
   if (history != nullptr) add_history(text, *history, at);
   std::string prompt = text_of(record, "instruction", at);
   if (has_text(record, "input")) prompt += "\n" + text_of(record, "input", at);
@@ -307,13 +287,10 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
       add_alpaca(&text, record, at, rules);
       break;
     case RecordKind::kMessages:
-    case RecordKind::kShareGpt: {
-      const char* name = kind == RecordKind::kMessages ? "messages" : "conversations";
+    case RecordKind::kShareGpt:
       text.chat = chat_of(record, at, rules);
-      add_system(&text, record, name, at);
-      add_messages(&text, record, name, at);
+      add_messages(&text, record, kind == RecordKind::kMessages ? "messages" : "conversations", at);
       break;
-    }
   }
   if (text.chat && rules.train_on == config::TrainOn::kLastAnswer) learn_last(text);
   if (text.chat && text.chat->learns_all && !text.chat->skipped.empty()) {

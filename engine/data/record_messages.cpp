@@ -119,6 +119,12 @@ const char* role_of(const std::string& given) {
   return entry == kShareGptRoles.end() ? nullptr : entry->second;
 }
 
+bool is_system(const Json& message) {
+  const Json* given = message.find("role");
+  const char* role = given != nullptr && given->is_string() ? role_of(given->string()) : nullptr;
+  return role != nullptr && role == std::string_view("system");
+}
+
 // What ShareGPT's tools are called with: one {"name": ..., "arguments": {...}}, or a list of them.
 Json calls_of(const std::string& text, const Place& at) {
   Json given;
@@ -210,10 +216,25 @@ void add_message(RecordText* record, Json message, const Place& at) {
   chat.messages.push_back(std::move(message));
 }
 
+Json message_of(const char* role, std::string text) {
+  Json message = Json::object();
+  message.set("role", Json(role));
+  message.set("content", Json(std::move(text)));
+  return message;
+}
+
+void add_system(RecordText* text, const Json& record, const Place& at) {
+  if (!has_text(record, "system")) return;
+  add_message(text, message_of("system", text_of(record, "system", at)), at);
+}
+
 void add_messages(RecordText* text, const Json& record, const char* name, const Place& at) {
-  for (const Json& message : messages_of(record, name, at)) {
-    const bool is_share_gpt = message.find("from") != nullptr && message.find("role") == nullptr;
-    add_message(text, is_share_gpt ? from_share_gpt(message, at) : message, at);
+  for (const Json& given : messages_of(record, name, at)) {
+    const bool is_share_gpt = given.find("from") != nullptr && given.find("role") == nullptr;
+    Json message = is_share_gpt ? from_share_gpt(given, at) : given;
+    const bool is_first = text->chat->messages.items().empty();
+    if (is_first && !is_system(message)) add_system(text, record, at);
+    add_message(text, std::move(message), at);
   }
 }
 

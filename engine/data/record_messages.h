@@ -23,9 +23,13 @@ bool has_text(const config::Json& record, const char* name);
 // Whether a member has something in it: a text, an item, or a value of another kind.
 bool has_some(const config::Json& object, const char* name);
 
+config::Json message_of(const char* role, std::string text);
 // Adds a message to the chat of a record, without its members that are null, as Transformers does.
 void add_message(RecordText* record, config::Json message, const Place& at);
-// Adds the messages in a member of a record, with ChatML's names or with ShareGPT's.
+// Adds the record's own system message, if it has one.
+void add_system(RecordText* text, const config::Json& record, const Place& at);
+// Adds the messages in a member of a record, with ChatML's names or with ShareGPT's. The first of a
+// chat has the record's own system message before it, unless it is one.
 void add_messages(RecordText* text, const config::Json& record, const char* name, const Place& at);
 
 }  // namespace strata::data

@@ -10,6 +10,7 @@
 #include "engine/config/config_file.h"
 #include "engine/config/json_stream.h"
 #include "engine/data/chat_records.h"
+#include "engine/data/record_messages.h"
 #include "engine/text/text_files.h"
 #include "engine/text/text_unicode.h"
 
@@ -80,13 +81,6 @@ void require_question(const char* option, const Json& messages, const std::strin
                           option, path, number));
 }
 
-Json message(const char* role, const std::string& content) {
-  Json one = Json::object();
-  one.set("role", role);
-  one.set("content", content);
-  return one;
-}
-
 // A record of messages, with that of --system before them.
 Prompt chat_of(const Json& record, const std::string& where, const config::Options& options) {
   Json asked = Json::object();
@@ -94,7 +88,7 @@ Prompt chat_of(const Json& record, const std::string& where, const config::Optio
     if (const Json* value = record.find(name)) asked.set(name, *value);
   }
   Json messages = Json::array();
-  if (!options.system.empty()) messages.push_back(message("system", options.system));
+  if (!options.system.empty()) messages.push_back(data::message_of("system", options.system));
   for (const Json& one : record.find("messages")->items()) messages.push_back(one);
   asked.set("messages", std::move(messages));
   Prompt prompt;
@@ -110,7 +104,7 @@ Prompt chat_of(const Json& record, const std::string& where, const config::Optio
 Prompt prompt_of(const std::string& text, const config::Options& options) {
   if (!options.chat) return {text, {}, {}};
   Json record = Json::object();
-  record.set("messages", Json(Json::Array{message("user", text)}));
+  record.set("messages", Json(Json::Array{data::message_of("user", text)}));
   return chat_of(record, "--chat", options);
 }
 

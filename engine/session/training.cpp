@@ -201,7 +201,7 @@ void Training::read_data() {
 void Training::read_samples() {
   if (!options_.continues_samples()) return;
   tokenizer_ = open_tokenizer(options_, true);
-  samples_.emplace(prompts_, options_, *model_, *tokenizer_);
+  samples_.emplace(std::exchange(prompts_, {}), options_, *model_, *tokenizer_);
 }
 
 double Training::checkpoint_every_s() const {

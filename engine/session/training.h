@@ -94,7 +94,7 @@ class Training {
   const std::string cache_directory_;
   train::Job* const job_;
   std::unique_ptr<model::ModelDirectory> model_;
-  std::vector<Prompt> prompts_;  // of --sample-prompts
+  std::vector<Prompt> prompts_;  // of --sample-prompts, until they are samples
   std::string chat_template_;    // of the exported model; empty: the model's own
   std::optional<Samples> samples_;
   std::unique_ptr<text::Tokenizer> tokenizer_;  // null unless samples need it

@@ -42,7 +42,7 @@ std::string_view common_beginning(std::string_view a, std::string_view b) {
 void set_words(config::Json& message, const char* words) {
   std::erase_if(message.members(),
                 [](const config::JsonMember& member) { return member.name == "tool_calls"; });
-  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+  for (const char* name : kReasoningMembers) {
     const config::Json* thought = message.find(name);
     if (thought != nullptr && thought->is_string() && !thought->string().empty())
       message.set(name, words);

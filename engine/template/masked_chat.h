@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -9,6 +10,10 @@
 #include "engine/template/chat_template.h"
 
 namespace strata::templates {
+
+// Members of messages that hold what the assistant thought before it answered.
+inline constexpr std::array<const char*, 3> kReasoningMembers = {"reasoning_content", "reasoning",
+                                                                 "thinking"};
 
 // A rendered chat and what a model learns of it: the bytes that the assistant wrote, in order,
 // each range with at least one byte. Ranges begin and end between characters.

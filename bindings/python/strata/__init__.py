@@ -2,7 +2,8 @@
 """Strata: training whose weights, gradients and optimizer state lie in memory and on drives.
 
 plan(), train() and Model work on Hugging Face model directories; Store keeps the state of a model
-that the caller computes by itself; bench_io() measures drives. Options have the names of the program `strata train`.
+that the caller computes by itself; bench_io() measures drives. Options have the names of the
+programs `strata train` and `strata bench io`.
 """
 
 from ._bench import DriveRates, Latency, bench_io

@@ -62,24 +62,18 @@ def bench_io(
     """
     sinks, _kept = lib.sinks_of(log)
     all_rates: list[DriveRates] = []
-    raised: list[BaseException] = []
+    guarded = lib.Guard()
 
-    def measured(_context: Any, at: Any) -> int:
-        try:
-            all_rates.append(_rates(at.contents))
-            if progress is not None:
-                progress(all_rates[-1])
-            return 0
-        except BaseException as error:  # KeyboardInterrupt too
-            raised.append(error)
-            return 1
+    def take(rates: DriveRates) -> None:
+        all_rates.append(rates)
+        if progress is not None:
+            progress(rates)
 
+    measured = lib.ON_RATES(lambda _, at: guarded(lambda: take(_rates(at.contents))))
     try:
-        lib.call(
-            "bench_io", options_text(options, **more), c.byref(sinks), lib.ON_RATES(measured), None
-        )
+        lib.call("bench_io", options_text(options, **more), c.byref(sinks), measured, None)
     except lib.Interrupted:
-        raise raised[0] from None
+        guarded.raise_again()
     return all_rates
 
 

@@ -212,17 +212,15 @@ class Store:
         if (exp_avg is None) != (exp_avg_sq is None):
             raise lib.UsageError("load: one of exp_avg and exp_avg_sq alone (give both or none)")
         planes = [initial, exp_avg, exp_avg_sq]
-        raised: list[BaseException] = []
+        guarded = lib.Guard()
         tensors = [list(unit.tensors) for unit in self._units]
 
         def fill(
             _: Any, plane: int, unit: int, tensor: int, first: int, count: int, out: int
         ) -> int:
-            try:
-                return int(bool(fill_values(planes[plane], tensors[unit][tensor], first, count, out)))
-            except BaseException as error:
-                raised.append(error)
-                return 1
+            return guarded(
+                lambda: fill_values(planes[plane], tensors[unit][tensor], first, count, out)
+            )
 
         struct = lib.LoadStruct(updates=updates, fills_moments=int(exp_avg is not None))
         if checkpoint is not None:
@@ -232,8 +230,7 @@ class Store:
         try:
             self._call("store_load", c.byref(struct))
         except lib.Error:
-            if raised:
-                raise raised[0]
+            guarded.raise_again()
             raise
 
     def begin(self) -> None:
@@ -348,23 +345,20 @@ class Store:
         """Calls take(name, first, values) for the pieces of one plane of all trained tensors, with
         the elements from `first` on, float32, which are valid until it returns."""
         tensors = [list(unit.tensors) for unit in self._units]
-        raised: list[BaseException] = []
+        guarded = lib.Guard()
 
         def visit(
             _: Any, _plane: int, unit: int, tensor: int, first: int, count: int, values: int
         ) -> int:
-            try:
+            def hand_on() -> None:
                 take(tensors[unit][tensor], first, floats(values, count))
-                return 0
-            except BaseException as error:
-                raised.append(error)
-                return 1
+
+            return guarded(hand_on)
 
         try:
             self._call("store_read", _plane(plane), lib.FILL(visit), None)
         except lib.Error:
-            if raised:
-                raise raised[0]
+            guarded.raise_again()
             raise
 
     def statistics(self) -> Statistics:

@@ -97,28 +97,21 @@ class Model:
             returns True or raises, the run writes a checkpoint and ends; what it raised is raised
             here.
         """
-        raised: list[BaseException] = []
-
-        def guarded(function: Callable[..., Any], *arguments: Any) -> int:
-            try:
-                return int(function(*arguments) is True)
-            except BaseException as error:  # KeyboardInterrupt too
-                raised.append(error)
-                return 1
-
+        guarded = lib.Guard()
         callbacks = lib.CallbacksStruct()
         if progress is not None:
             to_progress = progress
-            callbacks.step = lib.ON_STEP(lambda _, at: guarded(to_progress, _report(at.contents)))
+            callbacks.step = lib.ON_STEP(
+                lambda _, at: guarded(lambda: to_progress(_report(at.contents)) is True)
+            )
         if evaluated is not None:
             to_evaluated = evaluated
             callbacks.evaluated = lib.ON_EVALUATION(
-                lambda _, step, loss: guarded(to_evaluated, step, loss)
+                lambda _, step, loss: guarded(lambda: to_evaluated(step, loss) is True)
             )
         result = lib.RunStruct()
         self._call("train_run", c.byref(callbacks), c.byref(result))
-        if raised:
-            raise raised[0]
+        guarded.raise_again()
         return RunResult(
             first_step=result.first_step,
             last_step=result.last_step,
