@@ -75,6 +75,7 @@ int run_init(const config::Options& options) {
       [&] { model::validate(architecture_of(options, options.vocab_size), "options"); });
   data::RecordRules rules;
   failures.collect([&] { rules.columns = data::RecordColumns::parse(options.columns); });
+  rules.skips_bad = options.bad_records == config::BadRecords::kSkip;
   std::vector<data::DataItem> items;
   failures.collect([&] { items = items_without_weights(options.data); });
   failures.throw_if_any("cannot start strata init");

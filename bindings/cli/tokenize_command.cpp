@@ -145,9 +145,11 @@ class RecordPrinter final : public data::TokenSink {
                       path, left_out_, counted(records_, "record")));
     }
     std::vector<std::string> warnings;
+    refused_.warn(path, records_, warnings);
     troubles_.warn(path, records_, warnings);
     for (const std::string& warning : warnings) log(LogLevel::kWarning, warning);
     records_ = left_out_ = 0;
+    refused_ = {};
     troubles_ = {};
   }
 
@@ -158,6 +160,7 @@ class RecordPrinter final : public data::TokenSink {
     line_ = line;
     bytes_ = bytes;
   }
+  void refuse_record(const std::string& cause) override { refused_.add(line_, cause); }
   void begin_record(bool has_lesson) override {
     ++records_;
     left_out_ += !has_lesson;
@@ -189,7 +192,8 @@ class RecordPrinter final : public data::TokenSink {
   TokenPrinter& printer_;
   data::TokenSequence tokens_;  // of one document
   data::DocumentWriter writer_;
-  int64_t records_ = 0;   // of the file
+  data::RefusedRecords refused_;
+  int64_t records_ = 0;   // of the file, without those
   int64_t left_out_ = 0;  // of these
   data::ChatTroubles troubles_;
   int64_t line_ = 0;
@@ -206,7 +210,8 @@ class DataPrinter {
       : printer_(printer), records_(options, printer) {
     read_.chat_template = options.chat_template;
     read_.chat_date = options.chat_date;
-    read_.rules = {data::RecordColumns::parse(options.columns), options.train_on, options.as_chats};
+    read_.rules = {data::RecordColumns::parse(options.columns), options.train_on, options.as_chats,
+                   options.bad_records == config::BadRecords::kSkip};
   }
 
   void print(const std::vector<std::string>& given) {
@@ -226,12 +231,17 @@ class DataPrinter {
         break;
     }
     data::RecordTokenizer tokenizer(printer_.tokenizer(), read_, false);
-    data::for_each_record(path, read_.rules,
-                          [&](std::string_view item, int64_t line, data::RecordKind kind) {
-                            records_.set_text(kind == data::RecordKind::kText);
-                            records_.begin_line(line, std::ssize(item));
-                            tokenizer.record(item, path, line, kind, records_);
-                          });
+    data::for_each_record(
+        path, read_.rules,
+        [&](std::string_view item, int64_t line, data::RecordKind kind) {
+          records_.set_text(kind == data::RecordKind::kText);
+          records_.begin_line(line, std::ssize(item));
+          tokenizer.record(item, path, line, kind, records_);
+        },
+        [&](int64_t line, const std::string& cause) {
+          records_.begin_line(line, 0);
+          records_.refuse_record(cause);
+        });
     records_.finish(path);
   }
 

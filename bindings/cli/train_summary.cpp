@@ -78,8 +78,10 @@ std::string ending(const Outcome& outcome) {
   for (const std::string& note : notes) text += "         " + note + "\n";
   // A run on a token file needs no tokenizer, but a prompt does.
   if (!text::Tokenizer::is_in(options.model)) return text;
-  return text + fmt::format("next     strata generate --model {} --prompt \"...\"\n",
-                            shell_word(options.out + "/model"));
+  const bool has_better = result.best_step && *result.best_step < result.last_step;
+  const std::string from = has_better ? "--resume " + shell_word(options.out + "/best")
+                                      : "--model " + shell_word(options.out + "/model");
+  return text + fmt::format("next     strata generate {} --prompt \"...\"\n", from);
 }
 
 // " (97%)": a prediction as a share of what was measured, where that says more than the two.

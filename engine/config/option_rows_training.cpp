@@ -9,6 +9,7 @@ constexpr auto kSchedules = words<Schedule::kCosine>("constant", "linear", "cosi
 constexpr auto kLrScalings = words<LrScaling::kSqrt>("none", "linear", "sqrt");
 constexpr auto kSampleLayouts = words<SampleLayout::kPacked>("auto", "stream", "record", "packed");
 constexpr auto kTrainOn = words<TrainOn::kEverything>("answers", "last-answer", "everything");
+constexpr auto kBadRecords = words<BadRecords::kSkip>("stop", "skip");
 
 constexpr OptionRange kBelowOne = {0, 1, false, true};
 constexpr OptionRange kPositive = {0, kInfinity, true, true};
@@ -41,6 +42,10 @@ constexpr OptionRow kTraining[] = {
      "Learn the tokenizer's end token too, after which a model stops."},
     {"as-chats", kOnOff, &O::as_chats, kRead, kFiles, "", "", kAny, "",
      "Render a prompt with its completion, or an instruction with its output, as a chat."},
+    {"bad-records", kEnum, enum_field<&O::bad_records>(), kInit | kRead, kFiles, "", "", kAny, "",
+     "What to do at a record that cannot be read, such as one of broken JSON or an unknown role: "
+     "end with an error that names it, or leave it out and say how many were.",
+     kBadRecords},
     {"chat-template", kString, &O::chat_template, kRuns | kTokenize | kExport, kFiles, "NAME", "",
      kAny, "the model's own",
      "The template that renders messages: a name of the model's, chatml, or a .jinja file."},

@@ -39,6 +39,7 @@ inline constexpr int kCommandCount = 12;
 // How samples are made of data, and what of a record is learned (engine/data/data.h).
 enum class SampleLayout : uint8_t { kAuto, kStream, kRecord, kPacked };
 enum class TrainOn : uint8_t { kAnswers, kLastAnswer, kEverything };
+enum class BadRecords : uint8_t { kStop, kSkip };
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 // How the peak learning rate grows with the samples of a step.
 enum class LrScaling : uint8_t { kNone, kLinear, kSqrt };
@@ -80,7 +81,8 @@ struct Options {
   SampleLayout samples = SampleLayout::kAuto;
   TrainOn train_on = TrainOn::kAnswers;
   bool train_on_end = true;
-  bool as_chats = false;      // prompts and instructions too
+  bool as_chats = false;  // prompts and instructions too
+  BadRecords bad_records = BadRecords::kStop;
   std::string chat_template;  // empty: the model's own
   std::string chat_date;      // "2024-07-26"
   std::string data_cache;     // empty: below the user's cache; "off": none

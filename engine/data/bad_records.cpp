@@ -66,9 +66,11 @@ std::string bad_records_text(const std::vector<std::string>& files,
     const Counts counts = count_bad(path, tokenizer, options);
     if (counts.bad.count() == 0) continue;
     if (counts.bad.count() == 1) return "";
-    return fmt::format("{} of {}{} records of {} are refused ({})", counts.bad.count(),
-                       counts.records == kCountedMax ? "the first " : "", counts.records, path,
-                       counts.bad.text());
+    return fmt::format(
+        "{} of {}{} records of {} are refused ({}; --bad-records skip leaves them "
+        "out)",
+        counts.bad.count(), counts.records == kCountedMax ? "the first " : "", counts.records, path,
+        counts.bad.text());
   }
   return "";
 }

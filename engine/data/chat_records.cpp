@@ -222,6 +222,7 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
       use(*one);
     }
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::kConfig) throw;  // what `use` met, such as a full disk
     throw bad_chat(where, error.what());
   }
 }

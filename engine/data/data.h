@@ -34,7 +34,8 @@ struct DataOptions {
   config::SampleLayout samples = config::SampleLayout::kStream;
   config::TrainOn train_on = config::TrainOn::kAnswers;
   bool train_on_end = true;
-  bool as_chats = false;  // see RecordRules
+  bool as_chats = false;           // see RecordRules
+  bool skips_bad_records = false;  // see RecordRules
   ReadThreads threads = {};
   CacheOptions cache = {};
 };

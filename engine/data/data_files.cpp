@@ -33,11 +33,33 @@ void refuse_records_in_text(const std::string& path) {
                              std::filesystem::path(path).extension().string()));
 }
 
+namespace {
+
+// The kind of the first record that has one; of text, if there is no such record.
+RecordKind first_good_kind(const std::string& path, const RecordRules& rules) {
+  RecordKind found = RecordKind::kText;
+  const auto look = [&](std::string_view item, int64_t line) {
+    if (is_blank(item)) return true;
+    try {
+      found = kind_of_first(parse_record(item, path, line), path, rules);
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  };
+  for_each_item(
+      path, [](int64_t, int64_t) {}, look);
+  return found;
+}
+
+}  // namespace
+
 config::SampleLayout natural_layout(const std::vector<std::string>& files,
                                     const RecordRules& rules) {
   const auto has_prompts = [&](const std::string& path) {
     try {
       if (kind_of_file(path) != FileKind::kRecords) return false;
+      if (rules.skips_bad) return first_good_kind(path, rules) != RecordKind::kText;
       config::Json record = config::Json::object();
       for (const std::string& name : first_members(path)) record.set(name, "");
       record = rules.columns.renamed(std::move(record));

@@ -84,7 +84,7 @@ void read_files(const std::vector<std::string>& files, const text::Tokenizer& to
     for (const std::string& file : files) reader.read(file);
     reader.finish();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kConfig) throw;
+    if (error.code() != ErrorCode::kConfig || options.rules.skips_bad) throw;
     const std::string others = bad_records_text(files, tokenizer, options);
     if (others.empty()) throw;
     throw Error(ErrorCode::kConfig, fmt::format("{}; {}", error.what(), others));
@@ -104,6 +104,7 @@ config::Json key_of(const std::vector<std::string>& files, const ReadOptions& op
   key.set("train_on", static_cast<int64_t>(options.rules.train_on));
   key.set("learns_end", options.learns_end);
   key.set("as_chats", options.rules.as_chats);
+  if (options.rules.skips_bad) key.set("skips_bad", true);
   key.set("columns", fmt::format("{}", fmt::join(options.columns, ",")));
   key.set("chat_template", options.chat_template);
   if (options.chat_template.ends_with(".jinja"))

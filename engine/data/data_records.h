@@ -33,7 +33,8 @@ struct TextPart {
 struct RecordRules {
   RecordColumns columns = {};
   config::TrainOn train_on = config::TrainOn::kAnswers;
-  bool as_chats = false;  // prompts and completions, and instructions and outputs, are chats
+  bool as_chats = false;   // prompts and completions, and instructions and outputs, are chats
+  bool skips_bad = false;  // a record that throws Error (kConfig) is left out, not an error
 };
 
 // The kind of a record, by its members; where some of these have been renamed, only by them. Throws

@@ -6,8 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/data/data_files.h"
 #include "engine/data/data_paths.h"
+#include "engine/data/file_sinks.h"
 #include "engine/data/record_stream.h"
 #include "engine/text/text_files.h"
 
@@ -35,20 +38,51 @@ void use_record(const RecordText& record, const UseText& use) {
   }
 }
 
+void use_records(const std::string& path, const RecordRules& rules, const UseText& use) {
+  RefusedRecords refused;
+  int64_t others = 0;
+  const auto refuse = [&](int64_t line, const std::string& cause) { refused.add(line, cause); };
+  const auto take = [&](std::string_view item, int64_t line, RecordKind kind) {
+    const std::string where = fmt::format("{}:{}", path, line);
+    RecordText record;
+    try {
+      Json json = rules.columns.renamed(parse_record(item, path, line));
+      record = text_of_record(std::move(json), kind, where, rules);
+    } catch (const Error& error) {
+      if (!rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+      return refuse(line, error.what());
+    }
+    ++others;
+    use_record(record, use);
+  };
+  for_each_record(path, rules, take, refuse);
+  std::vector<std::string> warnings;
+  refused.warn(path, others, warnings);
+  for (const std::string& warning : warnings) log(LogLevel::kWarning, warning);
+}
+
 }  // namespace
 
-void for_each_record(const std::string& path, const RecordRules& rules, const UseRecord& use) {
+void for_each_record(const std::string& path, const RecordRules& rules, const UseRecord& use,
+                     const RefuseRecord& refuse) {
   std::optional<RecordKind> kind;
+  bool is_empty = true;
   const auto use_item = [&](std::string_view item, int64_t line) {
     if (is_blank(item)) return true;
+    is_empty = false;
     const std::string where = fmt::format("{}:{}", path, line);
-    if (!kind) kind = kind_of_first(parse_record(item, path, line), where, rules);
-    use(item, line, *kind);
+    try {
+      if (!kind) kind = kind_of_first(parse_record(item, path, line), where, rules);
+    } catch (const Error& error) {
+      if (!rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+      refuse(line, error.what());
+    }
+    if (kind) use(item, line, *kind);
     return true;
   };
   for_each_item(
       path, [](int64_t, int64_t) {}, use_item);
-  if (!kind) throw bad_data(path, "it has no record (write at least one line)");
+  if (is_empty) throw bad_data(path, "it has no record (write at least one line)");
 }
 
 void for_each_plain_text(const std::string& path, const RecordRules& rules, const UseText& use) {
@@ -59,12 +93,7 @@ void for_each_plain_text(const std::string& path, const RecordRules& rules, cons
       refuse_records_in_text(path);
       return text::for_each_text_block(path, use);
     case FileKind::kRecords:
-      return for_each_record(path, rules,
-                             [&](std::string_view item, int64_t line, RecordKind kind) {
-                               Json json = rules.columns.renamed(parse_record(item, path, line));
-                               const std::string where = fmt::format("{}:{}", path, line);
-                               use_record(text_of_record(std::move(json), kind, where, rules), use);
-                             });
+      return use_records(path, rules, use);
   }
 }
 

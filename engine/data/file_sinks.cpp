@@ -11,14 +11,22 @@
 #include "engine/data/record_stream.h"
 
 namespace strata::data {
+namespace {
+
+constexpr int64_t kShown = 5;
+
+}  // namespace
 
 void LineNumbers::add(int64_t line) {
-  constexpr int64_t kShown = 5;
-  if (++count_ <= kShown) shown_ += fmt::format("{}{}", count_ == 1 ? "" : ", ", line);
+  ++count_;
+  if (line == last_line_) return;  // of an array
+  last_line_ = line;
+  if (++line_count_ <= kShown) shown_ += fmt::format("{}{}", line_count_ == 1 ? "" : ", ", line);
 }
 
 std::string LineNumbers::text() const {
-  return fmt::format("{} {}{}", plural(count_, "line"), shown_, count_ > 5 ? ", ..." : "");
+  return fmt::format("{} {}{}", plural(line_count_, "line"), shown_,
+                     line_count_ > kShown ? ", ..." : "");
 }
 
 void ChatTroubles::add(const ChatTrouble& trouble, int64_t line) {
@@ -43,6 +51,24 @@ void ChatTroubles::warn(const std::string& path, int64_t records,
                     "reasoning, or by --chat-template a template that opens none)",
                     path, leaving_.count(), records, leaving_.text()));
   }
+}
+
+void RefusedRecords::add(int64_t line, const std::string& cause) {
+  if (lines_.count() == 0) first_cause_ = cause;
+  lines_.add(line);
+}
+
+void RefusedRecords::warn(const std::string& path, int64_t others,
+                          std::vector<std::string>& warnings) const {
+  const int64_t count = lines_.count();
+  if (count == 0) return;
+  if (others == 0) {
+    throw bad_data(path, fmt::format("all {} cannot be read, and nothing is left (the first: {})",
+                                     counted(count, "record"), first_cause_));
+  }
+  warnings.push_back(fmt::format(
+      "data: {}: {} of {} records cannot be read and {} left out ({}; the first: {})", path, count,
+      others + count, count == 1 ? "is" : "are", lines_.text(), first_cause_));
 }
 
 RecordsSink::RecordsSink(const FileTarget& target, const std::string& path)
@@ -117,6 +143,7 @@ void RecordsSink::remember() {
 }
 
 void RecordsSink::finish() {
+  refused_.warn(path_, record_count_, target_.data.warnings);
   if (!kind_) throw bad_data(path_, "it has no record (write at least one line)");
   if (idle_.count() + beyond_.count() == record_count_) refuse_all();
   warn();

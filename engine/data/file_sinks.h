@@ -42,7 +42,7 @@ class FileSink : public TokenSink {
   const FileTarget target_;
 };
 
-// Counts lines, and lists the numbers of the first few.
+// Counts records, and lists the numbers of the first few lines that have them.
 class LineNumbers {
  public:
   void add(int64_t line);
@@ -51,6 +51,8 @@ class LineNumbers {
 
  private:
   int64_t count_ = 0;
+  int64_t line_count_ = 0;
+  int64_t last_line_ = 0;
   std::string shown_;
 };
 
@@ -64,6 +66,19 @@ class ChatTroubles {
  private:
   LineNumbers losing_;
   LineNumbers leaving_;
+};
+
+// The records of a file that cannot be read and are left out.
+class RefusedRecords {
+ public:
+  void add(int64_t line, const std::string& cause);
+  // Adds a warning, if there are some; `others` are the records that are not left out. Throws Error
+  // where there is no other.
+  void warn(const std::string& path, int64_t others, std::vector<std::string>& warnings) const;
+
+ private:
+  LineNumbers lines_;
+  std::string first_cause_;
 };
 
 // A file of records.
@@ -80,6 +95,7 @@ class RecordsSink final : public FileSink {
   void require_room(int64_t line, int64_t line_bytes) const;
 
   void begin_line(int64_t line, int64_t bytes) override;
+  void refuse_record(const std::string& cause) override { refused_.add(line_, cause); }
   void begin_record(bool has_lesson) override;
   void begin_document(bool is_chat) override;
   void begin_part(bool is_target) override;
@@ -96,7 +112,8 @@ class RecordsSink final : public FileSink {
   const std::string path_;
   const size_t file_;  // in ReadData::files
   std::optional<RecordKind> kind_;
-  int64_t record_count_ = 0;
+  int64_t record_count_ = 0;  // without those that are refused
+  RefusedRecords refused_;
   LineNumbers idle_;
   LineNumbers beyond_;  // with a lesson that no sample has
   ChatTroubles troubles_;
@@ -115,6 +132,7 @@ class TextSink final : public FileSink {
   using FileSink::FileSink;
 
   void begin_line(int64_t, int64_t) override {}
+  void refuse_record(const std::string&) override {}
   void begin_record(bool) override {}
   void begin_document(bool) override {}
   void begin_part(bool is_target) override;

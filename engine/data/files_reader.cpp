@@ -192,7 +192,10 @@ void FilesReader::read_records(const std::string& path) {
 }
 
 void FilesReader::read_record(RecordsSink& sink, std::string_view item, int64_t line) {
-  if (!sink.kind() && !is_blank(item)) find_kind(sink, item, line);
+  if (!sink.kind() && !is_blank(item)) {
+    find_kind(sink, item, line);
+    if (!sink.kind()) return;
+  }
   if (queue_ && sink.kind() && item.size() <= kRecordBytesInBatch) {
     TokenBatch& batch = batch_with_room(item, &sink);
     batch.add(item, line);
@@ -212,10 +215,11 @@ void FilesReader::find_kind(RecordsSink& sink, std::string_view item, int64_t li
     sink.set_kind(kind_of_first(record, where, options_.rules));
     const std::string others = other_kinds_of(record, *sink.kind(), options_.rules);
     if (!others.empty()) data_.warnings.push_back(fmt::format("data: {}: {}", where, others));
-  } catch (...) {
+  } catch (const Error& error) {
     take_all();
-    sink.require_room(line, static_cast<int64_t>(item.size()));
-    throw;
+    sink.begin_line(line, std::ssize(item));
+    if (!options_.rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+    sink.refuse_record(error.what());
   }
 }
 

@@ -35,9 +35,29 @@ RecordTokenizer::RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOpt
 void RecordTokenizer::record(std::string_view item, const std::string& path, int64_t line,
                              RecordKind kind, TokenSink& sink) {
   if (is_blank(item)) return;
+  RecordText record;
+  try {
+    record = read(item, path, line, kind);
+  } catch (const Error& error) {
+    if (!options_.rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+    return sink.refuse_record(error.what());
+  }
+  write(record, fmt::format("{}:{}", path, line), sink);
+}
+
+// Bad records that are skipped show here, before the sink has anything of them.
+RecordText RecordTokenizer::read(std::string_view item, const std::string& path, int64_t line,
+                                 RecordKind kind) {
   const std::string where = fmt::format("{}:{}", path, line);
   config::Json json = options_.rules.columns.renamed(parse_record(item, path, line));
-  const RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
+  RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
+  if (options_.rules.skips_bad && record.chat && record.has_lesson) {
+    chats_.render(*record.chat, where, [](const templates::MaskedChat&) {});
+  }
+  return record;
+}
+
+void RecordTokenizer::write(const RecordText& record, const std::string& where, TokenSink& sink) {
   sink.begin_record(record.has_lesson);
   if (!record.has_lesson) return sink.end_record({});  // else an end would be learned alone
   ChatTrouble trouble;

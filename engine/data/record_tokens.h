@@ -26,6 +26,8 @@ class TokenSink {
   virtual ~TokenSink() = default;
   // A line, which may be blank, and its size.
   virtual void begin_line(int64_t line, int64_t bytes) = 0;
+  // The line's record cannot be read, and is left out.
+  virtual void refuse_record(const std::string& cause) = 0;
   virtual void begin_record(bool has_lesson) = 0;
   virtual void begin_document(bool is_chat) = 0;
   virtual void begin_part(bool is_target) = 0;
@@ -36,7 +38,8 @@ class TokenSink {
 
 // Makes tokens of records and texts. A pure function of what it is given. Memory: caches of at
 // most 8.5 MiB, if it has its own, and templates of chats. Threads: one, several of these may
-// share a tokenizer. Failure: Error that names the file and line.
+// share a tokenizer. Failure: Error that names the file and line; where bad records are skipped,
+// the sink gets the cause instead, and nothing else of the record.
 class RecordTokenizer {
  public:
   // `options` must outlive it. Of those without their own cache, one at a time may be in use.
@@ -49,6 +52,8 @@ class RecordTokenizer {
   void text(std::string_view block, bool continues, TokenSink& sink);
 
  private:
+  RecordText read(std::string_view item, const std::string& path, int64_t line, RecordKind kind);
+  void write(const RecordText& record, const std::string& where, TokenSink& sink);
   void chat(const templates::MaskedChat& chat, TokenSink& sink);
   void document(const std::vector<TextPart>& parts, TokenSink& sink);
   void part(std::string_view text, bool is_target, bool continues, TokenSink& sink);

@@ -27,6 +27,10 @@ class TokenBatch::Recorder final : public TokenSink {
   void begin_line(int64_t line, int64_t bytes) override {
     add({Kind::kLine, false, static_cast<uint32_t>(bytes), line});
   }
+  void refuse_record(const std::string& cause) override {
+    if (batch_.first_refusal_.empty()) batch_.first_refusal_ = cause;
+    add({Kind::kRefused, false, 0, 0});
+  }
   void begin_record(bool has_lesson) override { add({Kind::kRecord, has_lesson, 0, 0}); }
   void begin_document(bool is_chat) override { add({Kind::kDocument, is_chat, 0, 0}); }
   void begin_part(bool is_target) override { add({Kind::kPart, is_target, 0, 0}); }
@@ -73,6 +77,7 @@ void TokenBatch::begin_text() {
   events_.clear();
   ids_.clear();
   made_ = 0;
+  first_refusal_.clear();
   failure_ = nullptr;
 }
 
@@ -125,6 +130,9 @@ void TokenBatch::replay(TokenSink& sink) const {
     switch (event.kind) {
       case Kind::kLine:
         sink.begin_line(event.line, event.count);
+        break;
+      case Kind::kRefused:
+        sink.refuse_record(first_refusal_);
         break;
       case Kind::kRecord:
         sink.begin_record(event.flag);

@@ -46,7 +46,16 @@ class TokenBatch {
   void hand_over(RecordTokenizer& tokenizer, TokenSink& sink);
 
  private:
-  enum class Kind : uint8_t { kLine, kRecord, kDocument, kPart, kIds, kEndDocument, kEndRecord };
+  enum class Kind : uint8_t {
+    kLine,
+    kRefused,
+    kRecord,
+    kDocument,
+    kPart,
+    kIds,
+    kEndDocument,
+    kEndRecord,
+  };
   struct Event {
     Kind kind;
     bool flag;
@@ -74,7 +83,8 @@ class TokenBatch {
   std::vector<Line> lines_;
   std::vector<Event> events_;
   std::vector<int32_t> ids_;
-  size_t made_ = 0;  // lines whose tokens are there; the last may have failed
+  size_t made_ = 0;            // lines whose tokens are there; the last may have failed
+  std::string first_refusal_;  // the cause; those of other records are not kept
   std::exception_ptr failure_;
 };
 

@@ -23,7 +23,7 @@ void require_no_records_meant(const config::Options& options) {
   if (options.is_given("columns")) {
     throw Error(ErrorCode::kUsage, fmt::format("--columns {}", kWhy));
   }
-  for (const char* name : {"train-on", "as-chats", "chat-template"}) {
+  for (const char* name : {"train-on", "as-chats", "chat-template", "bad-records"}) {
     if (options.is_given(name)) log(LogLevel::kWarning, fmt::format("--{} {}", name, kWhy));
   }
 }
@@ -55,6 +55,7 @@ data::DataOptions data_options(const config::Options& options,
   data.train_on = options.train_on;
   data.train_on_end = options.train_on_end;
   data.as_chats = options.as_chats;
+  data.skips_bad_records = options.bad_records == config::BadRecords::kSkip;
   data.threads.count_max = use.limits.threads;
   data.cache = cache_of(options, use.cache_directory);
   if (use.limits.room_bytes > 0) {
@@ -74,7 +75,9 @@ config::SampleLayout samples_of(const config::Options& options) {
   for (const data::DataItem& item : data::data_items(options.data)) {
     files.insert(files.end(), item.files.begin(), item.files.end());
   }
-  return data::natural_layout(files, {.columns = data::RecordColumns::parse(options.columns)});
+  return data::natural_layout(files,
+                              {.columns = data::RecordColumns::parse(options.columns),
+                               .skips_bad = options.bad_records == config::BadRecords::kSkip});
 }
 
 std::unique_ptr<data::Dataset> open_data(const config::Options& options,

@@ -59,6 +59,12 @@ void BestCheckpoint::begin(int64_t last_step) {
   const std::string link = best_link(run_);
   checkpoint::remove_dangling(link);
   if (!options_.keeps) return;
+  if (model::is_there(link) && !checkpoint::linked_step(link)) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("best: {} is no link to a checkpoint, and the best one takes this name "
+                            "(move it away, or leave out --keep-best)",
+                            link));
+  }
   const std::string checkpoints = run_ + "/" + kCheckpointsFolder;
   const std::string best = checkpoint::checkpoint_path(checkpoints, losses_.best_step);
   if (losses_.best_step > 0 && model::is_there(best + "/manifest.json") &&

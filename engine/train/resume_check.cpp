@@ -24,10 +24,10 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 13> kBreaking = {
-    "micro_batch",     "accumulate",   "ranks",   "tensor_ranks", "context_ranks",
-    "sequence_length", "shuffle",      "seed",    "samples",      "columns",
-    "train_on",        "train_on_end", "as_chats"};
+constexpr std::array<std::string_view, 14> kBreaking = {
+    "micro_batch",     "accumulate",   "ranks",    "tensor_ranks", "context_ranks",
+    "sequence_length", "shuffle",      "seed",     "samples",      "columns",
+    "train_on",        "train_on_end", "as_chats", "bad_records"};
 
 // Where things are, and what a new run in the same place is for. changed_model() compares models.
 // Of shard_ranks it is the number of copies of the state that counts.

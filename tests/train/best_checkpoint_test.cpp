@@ -140,5 +140,19 @@ TEST_F(BestCheckpoints, AreNotKeptUnlessAsked) {
   EXPECT_TRUE(best.out_of_patience());
 }
 
+TEST_F(BestCheckpoints, SomethingElseOfThisNameIsRefusedAtTheStart) {
+  checkpoint_of(10);
+  fs::create_directory(best_link(run_));
+  try {
+    begun(10);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("/best is no link to a checkpoint"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_TRUE(fs::is_directory(best_link(run_)));
+}
+
 }  // namespace
 }  // namespace strata::train

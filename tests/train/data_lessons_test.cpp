@@ -32,7 +32,7 @@ TEST_F(DataTest, RefusedRecordsAreCounted) {
   const std::string message = error_of(path, {.length = 1});
   EXPECT_TRUE(contains(message, "a.jsonl:2: the role \"bot\" is not known")) << message;
   EXPECT_TRUE(contains(message, "; 3 of 6 records of ")) << message;
-  EXPECT_TRUE(contains(message, "a.jsonl are refused (lines 2, 4, 5)")) << message;
+  EXPECT_TRUE(contains(message, "a.jsonl are refused (lines 2, 4, 5;")) << message;
 }
 
 TEST_F(DataTest, RecordsThatTeachNothingAreCounted) {
