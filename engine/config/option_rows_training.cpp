@@ -43,8 +43,8 @@ constexpr OptionRow kTraining[] = {
     {"as-chats", kOnOff, &O::as_chats, kRead, kFiles, "", "", kAny, "",
      "Render a prompt with its completion, or an instruction with its output, as a chat."},
     {"bad-records", kEnum, enum_field<&O::bad_records>(), kInit | kRead, kFiles, "", "", kAny, "",
-     "What to do at a record that cannot be read, such as one of broken JSON or an unknown role: "
-     "end with an error that names it, or leave it out and say how many were.",
+     "At a record that cannot be read, such as one of broken JSON or an unknown role: end with an "
+     "error that names it, or leave it out and say how many were.",
      kBadRecords},
     {"chat-template", kString, &O::chat_template, kRuns | kTokenize | kExport, kFiles, "NAME", "",
      kAny, "the model's own",

@@ -63,12 +63,16 @@ void RefusedRecords::warn(const std::string& path, int64_t others,
   const int64_t count = lines_.count();
   if (count == 0) return;
   if (others == 0) {
-    throw bad_data(path, fmt::format("all {} cannot be read, and nothing is left (the first: {})",
+    throw bad_data(path, fmt::format("all {} cannot be read, the first because of this: {} (mend "
+                                     "them, or give other data)",
                                      counted(count, "record"), first_cause_));
   }
-  warnings.push_back(fmt::format(
-      "data: {}: {} of {} records cannot be read and {} left out ({}; the first: {})", path, count,
-      others + count, count == 1 ? "is" : "are", lines_.text(), first_cause_));
+  warnings.push_back(
+      fmt::format("data: {}: {} of {} records cannot be read and {} left out ({}), the first "
+                  "because of this: {} "
+                  "(mend or remove {})",
+                  path, count, others + count, count == 1 ? "is" : "are", lines_.text(),
+                  first_cause_, count == 1 ? "it" : "them"));
 }
 
 RecordsSink::RecordsSink(const FileTarget& target, const std::string& path)

@@ -47,7 +47,7 @@ TEST_F(BadRecords, OthersTrainAsIfTheyWereNotThere) {
     EXPECT_EQ(told_of(open(path, skipping(threads))), wanted) << threads;
     EXPECT_TRUE(contains(captured.text(),
                          "mixed.jsonl: 8 of 11 records cannot be read and are left out (lines 2, "
-                         "3, 4, 5, 6, ...; the first: "))
+                         "3, 4, 5, 6, ...), the first because of this: "))
         << captured.text();
     EXPECT_TRUE(contains(captured.text(), "mixed.jsonl: line 2, column 2: ")) << captured.text();
   }
@@ -61,8 +61,9 @@ TEST_F(BadRecords, EachKindIsFound) {
     EXPECT_NE(error_of(after, {.length = 4}), "no error") << bad;
     EXPECT_EQ(told_of(open(after, skipping())), wanted) << bad;
     EXPECT_EQ(told_of(open(before, skipping())), wanted) << bad;
-    EXPECT_TRUE(contains(warnings_of(before, skipping()),
-                         "1 of 2 records cannot be read and is left out (line 1; the first: "))
+    EXPECT_TRUE(contains(
+        warnings_of(before, skipping()),
+        "1 of 2 records cannot be read and is left out (line 1), the first because of this: "))
         << bad;
   }
 }
@@ -73,10 +74,10 @@ TEST_F(BadRecords, ItemsOfArraysAreSkippedToo) {
   const std::string path = write("a.json", "[7,\n" + good + ",\n{\"prompt\":\"p\"}]");
   EXPECT_EQ(told_of(open(path, skipping())), wanted);
   EXPECT_TRUE(contains(warnings_of(path, skipping()),
-                       "2 of 3 records cannot be read and are left out (lines 1, 3; "));
+                       "2 of 3 records cannot be read and are left out (lines 1, 3), "));
   EXPECT_TRUE(contains(error_of(write("b.json", "[" + good), skipping()), "does not end"));
   EXPECT_TRUE(contains(warnings_of(write("c.json", "[7, 8, " + good + "]"), skipping()),
-                       "2 of 3 records cannot be read and are left out (line 1; "));
+                       "2 of 3 records cannot be read and are left out (line 1), "));
 }
 
 TEST_F(BadRecords, TemplatesThatRefuseAChatLeaveItOut) {
