@@ -258,7 +258,7 @@ class AsciiAutomaton::Builder {
     find_kinds();
     state_of({program_.first});
     for (size_t state = 0; state < states_.size(); ++state) {
-      for (size_t kind = 0; kind < result_.kind_count_; ++kind) {
+      for (size_t kind = 0; kind < kind_count_; ++kind) {
         result_.steps_.push_back(kind == kOtherKind ? kUnknown : step(state, kind));
       }
     }
@@ -268,7 +268,7 @@ class AsciiAutomaton::Builder {
  private:
   using Node = Program::Node;
   using State = std::vector<size_t>;
-  static constexpr uint16_t kUnknown = kStops | kIsUndecided;
+  static constexpr uint32_t kUnknown = kStops | kIsUndecided;
 
   void find_kinds() {
     std::map<std::vector<bool>, uint8_t> known;
@@ -281,7 +281,7 @@ class AsciiAutomaton::Builder {
       if (is_new) samples_.push_back(character);
       result_.kinds_[character] = entry->second;
     }
-    result_.kind_count_ = samples_.size();
+    kind_count_ = samples_.size();
   }
 
   size_t state_of(const State& nodes) {
@@ -292,7 +292,7 @@ class AsciiAutomaton::Builder {
     return entry->second;
   }
 
-  uint16_t step(size_t state, size_t kind) {
+  uint32_t step(size_t state, size_t kind) {
     seen_.assign(program_.nodes.size(), false);
     next_.clear();
     is_match_ = false;
@@ -300,9 +300,9 @@ class AsciiAutomaton::Builder {
     for (const size_t node : from) {
       if (!is_match_) follow(node, kind);
     }
-    const size_t match = is_match_ ? kIsMatch : 0;
-    return static_cast<uint16_t>(next_.empty() ? match | kStops
-                                               : match | state_of(next_) << kFlagBits);
+    const uint32_t match = is_match_ ? kIsMatch : 0;
+    if (next_.empty()) return match | kStops;
+    return match | static_cast<uint32_t>(state_of(next_) * kind_count_) << kFlagBits;
   }
 
   // Goes on from a node up to nodes behind a character of this kind. A match ends the search: what
@@ -332,6 +332,7 @@ class AsciiAutomaton::Builder {
 
   const Program& program_;
   AsciiAutomaton result_;
+  size_t kind_count_ = 0;
   std::vector<size_t> samples_;  // a character of each kind
   std::map<State, size_t> numbers_;
   std::vector<State> states_;

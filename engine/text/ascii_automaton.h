@@ -19,7 +19,7 @@ namespace strata::text {
 // Guarantees: the match is that of a backtracking engine, which tries alternatives from left to
 // right. Patterns of characters, classes, groups, alternatives, greedy repeats and looks at the
 // next character have such a table; others, and those of more than 256 states, have none. Threads:
-// any number. Memory: at most 64 KiB.
+// any number. Memory: at most 130 KiB.
 class AsciiAutomaton {
  public:
   using Characters = std::bitset<128>;
@@ -33,22 +33,22 @@ class AsciiAutomaton {
   // character than ASCII decides.
   size_t match_end(std::string_view text, size_t from) const {
     size_t end = std::string_view::npos;
-    size_t state = 0;
+    size_t row = 0;
     for (size_t at = from;; ++at) {
       const size_t kind =
           at < text.size() ? kinds_[static_cast<unsigned char>(text[at])] : kEndKind;
-      const uint16_t step = steps_[state * kind_count_ + kind];
+      const uint32_t step = steps_[row + kind];
       if ((step & kIsMatch) != 0) end = at;
       if ((step & kStops) != 0) return (step & kIsUndecided) != 0 ? std::string_view::npos : end;
-      state = step >> kFlagBits;
+      row = step >> kFlagBits;
     }
   }
 
  private:
   // Of a step: a match ends before the character; nothing longer matches; it is not known.
-  static constexpr uint16_t kIsMatch = 1;
-  static constexpr uint16_t kStops = 2;
-  static constexpr uint16_t kIsUndecided = 4;
+  static constexpr uint32_t kIsMatch = 1;
+  static constexpr uint32_t kStops = 2;
+  static constexpr uint32_t kIsUndecided = 4;
   static constexpr int kFlagBits = 3;
   // Kinds of characters: the end of the text, all that are not ASCII, and those that atoms tell
   // apart.
@@ -60,8 +60,9 @@ class AsciiAutomaton {
   class Builder;
 
   std::array<uint8_t, 256> kinds_{};
-  size_t kind_count_ = 0;
-  std::vector<uint16_t> steps_;  // by state, then by kind; the first state is 0
+  // By state, then by kind: where the row of the next state begins, and flags. The first row is the
+  // first state's.
+  std::vector<uint32_t> steps_;
 };
 
 }  // namespace strata::text

@@ -131,7 +131,8 @@ class Tokenizer::Encoder final : public PieceSink {
     }
     if (added_ - taken_ == waiting_.size()) take();
     WaitingWord& waiting = waiting_[added_++ % waiting_.size()];
-    waiting = {TokenizerCache::Word(text), part};
+    waiting.word.assign(text);  // in place: a copy would wait for its stores
+    waiting.part = part;
     cache_.prefetch(waiting.word);
   }
 

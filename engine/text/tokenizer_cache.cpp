@@ -30,21 +30,25 @@ uint64_t load_some(const char* at, size_t bytes) {
 
 // The text is read into registers: the processor would wait for parts that are read right after
 // their bytes are stored.
-TokenizerCache::Word::Word(std::string_view text) : bytes_(static_cast<uint8_t>(text.size())) {
+void TokenizerCache::Word::assign(std::string_view text) {
   constexpr std::array<uint64_t, 5> kFactors = {0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u,
                                                 0xC2B2AE3D27D4EB4Fu, 0xA0761D6478BD642Fu,
                                                 0xE7037ED1A0B428DBu};
   STRATA_CHECK(!text.empty() && text.size() <= kWordBytesMax);
   const size_t whole_parts = text.size() / 8;
-  for (size_t k = 0; k < whole_parts; ++k) parts_[k] = load<uint64_t>(text.data() + 8 * k);
-  parts_[whole_parts] = load_some(text.data() + 8 * whole_parts, text.size() % 8);
-  hash_ = text.size();
+  uint64_t hash = text.size();
   for (size_t k = 0; k < parts_.size(); ++k) {
-    const uint64_t product = (parts_[k] ^ kFactors[4 - k]) * kFactors[k];
-    hash_ += product ^ product >> 32;
+    const char* at = text.data() + 8 * k;
+    const uint64_t part = k < whole_parts    ? load<uint64_t>(at)
+                          : k == whole_parts ? load_some(at, text.size() % 8)
+                                             : 0;
+    parts_[k] = part;
+    const uint64_t product = (part ^ kFactors[4 - k]) * kFactors[k];
+    hash += product ^ product >> 32;
   }
-  hash_ *= kFactors[0];
-  hash_ ^= hash_ >> 29;
+  hash *= kFactors[0];
+  hash_ = hash ^ hash >> 29;
+  bytes_ = static_cast<uint8_t>(text.size());
 }
 
 // Whole parts are compared, whatever the length is.

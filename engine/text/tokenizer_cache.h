@@ -36,7 +36,8 @@ class TokenizerCache {
   class Word {
    public:
     Word() = default;
-    explicit Word(std::string_view text);
+    explicit Word(std::string_view text) { assign(text); }
+    void assign(std::string_view text);
     std::string_view text() const { return {reinterpret_cast<const char*>(parts_.data()), bytes_}; }
 
    private:
