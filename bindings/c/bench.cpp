@@ -42,7 +42,9 @@ strata_status strata_bench_io(const char* options, const strata_sinks* sinks,
   return guarded("bench_io", [&] {
     require_given(options, "bench_io", "options");
     require_given(reinterpret_cast<const void*>(measured), "bench_io", "measured");
+    require_not_cancelled("bench_io");
     std::atomic<bool> stop = false;
+    const StopOnCancel scope(stop);
     const auto hand_on = [&](const DriveRates& rates) {
       const strata_drive_rates given = rates_of(rates);
       if (measured(context, &given) != 0) stop = true;
@@ -50,6 +52,6 @@ strata_status strata_bench_io(const char* options, const strata_sinks* sinks,
     bench_io(options, sinks_of(sinks, "bench_io"), hand_on, &stop);
     if (stop)
       throw CallError(STRATA_ERROR_INTERRUPTED,
-                      "bench_io: its callback stopped it (call it again for other shapes)");
+                      "bench_io: it was stopped (call it again for other shapes)");
   });
 }

@@ -49,11 +49,11 @@ Entry& open_entry(Registry& all, const void* handle, const char* kind, const cha
     const bool was_open = key_of(handle) % kStep == 0 && key_of(handle) / kStep > 0 &&
                           key_of(handle) / kStep < all.next;
     throw CallError(STRATA_ERROR_HANDLE,
-                    fmt::format("{}: handle: {} (pass one that strata_{}_open() made)", call,
+                    fmt::format("{}: handle: {} (pass one that strata_{}_{}() made)", call,
                                 handle == nullptr ? "it is null"
                                 : was_open        ? "it was closed"
                                                   : "it is not a handle of this library",
-                                kind));
+                                kind, kind == std::string_view("operation") ? "start" : "open"));
   }
   if (std::string_view(found->second.kind) != kind) {
     throw CallError(STRATA_ERROR_HANDLE,
@@ -159,6 +159,13 @@ std::unique_ptr<Object> remove_handle(const void* handle, const char* kind, cons
   std::unique_ptr<Object> object = std::move(open_entry(all, handle, kind, call).object);
   all.entries.erase(key_of(handle));
   return object;
+}
+
+void look_at(const void* handle, const char* kind, const char* call,
+             const std::function<void(Object&)>& look) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mu);
+  look(*open_entry(all, handle, kind, call).object);
 }
 
 Claim::Claim(const void* handle, const char* kind, const char* call) : handle_(handle) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -50,9 +52,30 @@ class Object {
 };
 
 // Handles are numbers in the shape of pointers, never used twice and never dereferenced, so that a
-// closed one is known as such. `kind` is "store" or "train".
+// closed one is known as such. `kind` is "store", "train" or "operation".
 const void* add_handle(std::unique_ptr<Object> object, const char* kind);
 std::unique_ptr<Object> remove_handle(const void* handle, const char* kind, const char* call);
+
+// Calls look(object) for a handle that several threads may use at once; `look` must not wait or
+// throw. Throws as Claim.
+void look_at(const void* handle, const char* kind, const char* call,
+             const std::function<void(Object&)>& look);
+
+// On the thread of an operation that was cancelled: throws CallError (_INTERRUPTED).
+void require_not_cancelled(const char* call);
+
+// Sets `stop` when the operation on whose thread this is made is cancelled, also when it was
+// cancelled before; on other threads it does nothing. `stop` must outlive it.
+class StopOnCancel {
+ public:
+  explicit StopOnCancel(std::atomic<bool>& stop);
+  ~StopOnCancel();
+  StopOnCancel(const StopOnCancel&) = delete;
+  StopOnCancel& operator=(const StopOnCancel&) = delete;
+
+ private:
+  std::atomic<bool>* before_ = nullptr;  // of a call that made this one in its callback
+};
 
 // The use of a handle by one call. Throws CallError for a handle that is not open, is of another
 // kind, or is in use.
@@ -72,6 +95,16 @@ class Claim {
 // Runs body(object) with the object of a handle.
 template <typename T, typename Handle, typename Body>
 strata_status with(Handle* handle, const char* call, const Body& body) noexcept {
+  return guarded(call, [&] {
+    require_not_cancelled(call);
+    const Claim claim(handle, T::kKind, call);
+    body(static_cast<T&>(claim.object()));
+  });
+}
+
+// The same for calls that give something back, which a cancelled operation may make too.
+template <typename T, typename Handle, typename Body>
+strata_status end_with(Handle* handle, const char* call, const Body& body) noexcept {
   return guarded(call, [&] {
     const Claim claim(handle, T::kKind, call);
     body(static_cast<T&>(claim.object()));

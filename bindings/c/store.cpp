@@ -131,13 +131,14 @@ void Store::load(const strata_load& load) {
   if (is_new && load.fill == nullptr) {
     refuse(ErrorCode::kUsage, "load: neither weights nor a checkpoint (give fill or checkpoint)");
   }
-  const auto values_of = [&load](int32_t plane) {
-    return [load, plane](int unit, int tensor, int64_t first, std::span<float> values) {
-      if (load.fill(load.context, plane, unit, tensor, first, std::ssize(values), values.data()) ==
-          0) {
-        return;
-      }
-      throw Error(ErrorCode::kInterrupted, "load: the callback asked to stop (load again)");
+  std::atomic<bool> stop = false;
+  const StopOnCancel scope(stop);
+  const auto values_of = [&load, &stop](int32_t plane) {
+    return [load, plane, &stop](int unit, int tensor, int64_t first, std::span<float> values) {
+      const int asked =
+          load.fill(load.context, plane, unit, tensor, first, std::ssize(values), values.data());
+      if (asked != 0 || stop)
+        throw Error(ErrorCode::kInterrupted, "load: it was stopped (load again)");
     };
   };
   Session& session = opened();

@@ -111,7 +111,7 @@ strata_status strata_store_add_gradient(strata_store* store, int32_t tensor, int
 }
 
 strata_status strata_store_release(strata_store* store) {
-  return with<Store>(store, "store_release", [](Store& self) { self.release(); });
+  return end_with<Store>(store, "store_release", [](Store& self) { self.release(); });
 }
 
 strata_status strata_store_step(strata_store* store, const strata_update* update,
@@ -133,7 +133,7 @@ strata_status strata_store_step(strata_store* store, const strata_update* update
 }
 
 strata_status strata_store_discard(strata_store* store) {
-  return with<Store>(store, "store_discard", [](Store& self) {
+  return end_with<Store>(store, "store_discard", [](Store& self) {
     self.session("discard").discard();
     self.end_step();
   });
@@ -151,14 +151,16 @@ strata_status strata_store_read(strata_store* store, int32_t plane, strata_visit
                                 void* context) {
   return with<Store>(store, "store_read", [&](Store& self) {
     require_given(reinterpret_cast<const void*>(visit), "store_read", "visit");
-    bool stops = false;
+    std::atomic<bool> stop = false;
+    const StopOnCancel scope(stop);
     self.read(plane, [&](int unit, int tensor, int64_t first, std::span<const float> values) {
-      stops = stops ||
-              visit(context, plane, unit, tensor, first, std::ssize(values), values.data()) != 0;
+      if (stop) return;
+      const int asked =
+          visit(context, plane, unit, tensor, first, std::ssize(values), values.data());
+      if (asked != 0) stop = true;
     });
-    if (stops)
-      throw CallError(STRATA_ERROR_INTERRUPTED,
-                      "read: the callback asked to stop (call it again to read)");
+    if (stop)
+      throw CallError(STRATA_ERROR_INTERRUPTED, "read: it was stopped (call it again to read)");
   });
 }
 
@@ -188,7 +190,7 @@ strata_status strata_store_statistics(strata_store* store, strata_statistics* st
 }
 
 strata_status strata_store_unload(strata_store* store) {
-  return with<Store>(store, "store_unload", [](Store& self) {
+  return end_with<Store>(store, "store_unload", [](Store& self) {
     self.end_step();
     self.session("unload").close();
   });

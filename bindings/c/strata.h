@@ -7,7 +7,7 @@
 
 /* Strata for other programs and languages: C99, usable from C++.
  *
- * There are two kinds of handles. A strata_store keeps the weights, gradients and AdamW moments of
+ * There are two kinds of models. A strata_store keeps the weights, gradients and AdamW moments of
  * a model that the caller computes by itself, and updates them. A strata_train trains, evaluates
  * and runs a Hugging Face model directory. Both keep to memory budgets and put what does not fit
  * on drives; results have the same bits wherever state lies.
@@ -18,11 +18,13 @@
  * of a call on a loaded state, that state is lost: load again, or close the handle.
  *
  * Handles: an open function makes one, the close function ends it. A handle that is null, closed or
- * of the other kind is STRATA_ERROR_HANDLE. Handles share nothing; any number may be open.
+ * of another kind is STRATA_ERROR_HANDLE. Handles share nothing; any number may be open.
  *
  * Threads: any thread may call, one at a time for each handle; a call while another is running on
  * the same handle, as from one of its callbacks, is STRATA_ERROR_BUSY. Callbacks run on threads of
  * the library unless their description says otherwise; they must not throw, longjmp or exit.
+ *
+ * Long calls: strata_operation_start() lets the caller go on while they run, and can cancel them.
  *
  * Processes: a child of fork() cannot use the library if its parent had opened a handle: every call
  * there is STRATA_ERROR_FORKED. It may call exec. The library prints nothing, handles no signal
@@ -56,7 +58,7 @@ enum {
   STRATA_ERROR_PEER = 7,         /* another rank failed */
   STRATA_ERROR_DEVICE = 8,       /* a device failed */
   STRATA_ERROR_DEADLINE = 9,     /* a wait took longer than its deadline */
-  STRATA_ERROR_INTERRUPTED = 10, /* a callback asked to stop */
+  STRATA_ERROR_INTERRUPTED = 10, /* a callback asked to stop, or the operation was cancelled */
   STRATA_ERROR_HANDLE = 11,      /* a handle that is null, closed or of another kind */
   STRATA_ERROR_BUSY = 12,        /* another call on the handle is running */
   STRATA_ERROR_FORKED = 13,      /* the library was in use before fork() */
@@ -429,6 +431,54 @@ typedef int (*strata_measured)(void* context, const strata_drive_rates* rates);
  * `measured` stopped it. */
 STRATA_API strata_status strata_bench_io(const char* options, const strata_sinks* sinks,
                                          strata_measured measured, void* context);
+
+/* ---- Operations ----
+ *
+ * An operation calls a function of the caller's on a thread of the library. That function makes the
+ * calls that take long, and puts their results where the caller finds them:
+ *
+ *   static strata_status train(void* job) {
+ *     return strata_train_run(((struct job*)job)->train, NULL, &((struct job*)job)->result);
+ *   }
+ *   ...
+ *   strata_operation_start(train, NULL, &job, &operation);
+ *   do { ... strata_operation_wait(operation, 0, &state); } while (!state.is_over);
+ *   strata_operation_close(operation);
+ *
+ * Any thread may call these functions at any time, several on one operation too. */
+typedef struct strata_operation strata_operation;
+
+/* Returns the status of the call that failed, or STRATA_OK. */
+typedef strata_status (*strata_work)(void* context);
+/* Called once when the work is over, on the operation's thread. Its own operation cannot be waited
+ * for or closed there. */
+typedef void (*strata_over)(void* context, strata_status status);
+
+typedef struct strata_operation_state {
+  size_t struct_size;
+  int32_t is_over;
+  strata_status status; /* what the work returned; STRATA_OK while it is not over */
+  const char* text; /* strata_error_text() of the work's last failure; empty if it returned OK */
+} strata_operation_state;
+
+/* Starts `work`. `over` may be null; both get `context`. Errors: _IO where the system has no thread
+ * left. */
+STRATA_API strata_status strata_operation_start(strata_work work, strata_over over, void* context,
+                                                strata_operation** operation);
+/* Waits until the work is over, at most `seconds`: 0 looks at once, a negative number has no limit.
+ * STRATA_OK in any case; `state` says whether it is over, and may be null. Its text stays until
+ * close. Errors: _USAGE on the operation's own thread. */
+STRATA_API strata_status strata_operation_wait(strata_operation* operation, double seconds,
+                                               strata_operation_state* state);
+/* Asks the work to end and does not wait. strata_train_run() then finishes its step, writes a
+ * checkpoint and returns as if a callback had stopped it. strata_store_load() with `fill`,
+ * strata_store_read() and strata_bench_io() return _INTERRUPTED. Other calls come to their end. Any
+ * call that begins later on the operation's thread, but release, discard, unload and close, is
+ * _INTERRUPTED and changes nothing. */
+STRATA_API strata_status strata_operation_cancel(strata_operation* operation);
+/* Waits until the work is over and closes the handle. Null is STRATA_OK. Errors: _USAGE on the
+ * operation's own thread. */
+STRATA_API strata_status strata_operation_close(strata_operation* operation);
 
 #ifdef __cplusplus
 }

@@ -68,6 +68,7 @@ void run(Train& self, const strata_callbacks* given, strata_run_result* result) 
   strata_callbacks callbacks = {};
   if (given != nullptr) callbacks = read_struct(given, "train_run", "callbacks");
   std::atomic<bool> stop = false;
+  const StopOnCancel scope(stop);
   TrainHandlers handlers = {.stop = &stop};
   if (callbacks.step != nullptr) {
     handlers.step = [&](const StepReport& step) {

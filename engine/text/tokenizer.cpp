@@ -71,7 +71,6 @@ class Tokenizer::Encoder final : public PieceSink {
     drain();
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
-
   void finish() {
     drain();
     hand_out();
@@ -130,10 +129,10 @@ class Tokenizer::Encoder final : public PieceSink {
       return;
     }
     if (added_ - taken_ == waiting_.size()) take();
-    WaitingWord& waiting = waiting_[added_++ % waiting_.size()];
-    waiting.word.assign(text);  // in place: a copy would wait for its stores
-    waiting.part = part;
-    cache_.prefetch(waiting.word);
+    auto& [word, part_of_word] = waiting_[added_++ % waiting_.size()];
+    word.assign(text);  // in place: a copy would wait for its stores
+    part_of_word = part;
+    cache_.prefetch(word);
   }
 
   void drain() {

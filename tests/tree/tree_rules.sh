@@ -183,10 +183,12 @@ check_text() {
 }
 
 check_sizes() {
-  local file
+  local file most
   sources | while read -r file; do
-    awk 'length($0) > 100 { print FILENAME ":" FNR ": " length($0) " columns, at most 100" }
-         END { if (NR > 450) print FILENAME ":" NR ": " NR " lines, at most 450" }' "$file"
+    most=450
+    [[ ${file#./} != bindings/c/strata.h ]] || most=600  # a C library has one header
+    awk -v most="$most" 'length($0) > 100 { print FILENAME ":" FNR ": " length($0) " columns, at most 100" }
+         END { if (NR > most) print FILENAME ":" NR ": " NR " lines, at most " most }' "$file"
   done
 }
 
