@@ -2,6 +2,7 @@
 #include "engine/config/foreign_datasets.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -33,31 +34,34 @@ std::string text_member(const Json& object, std::string_view name) {
   return value != nullptr && value->is_string() ? value->string() : "";
 }
 
+// What an entry names the members of its records.
+using Columns = std::vector<std::string>;
+
 // Names columns for the members of `object` that `names` lists, except for those that have our name
 // already.
-void add_columns(const Json& object, std::span<const NamePair> names, ForeignData& data) {
+void add_columns(const Json& object, std::span<const NamePair> names, Columns& columns) {
   for (const NamePair& pair : names) {
     const std::string column = text_member(object, pair.theirs);
     if (column.empty() || column == pair.ours) continue;
     std::string text = fmt::format("{}={}", pair.ours, column);
-    if (std::find(data.columns.begin(), data.columns.end(), text) == data.columns.end()) {
-      data.columns.push_back(std::move(text));
+    if (std::find(columns.begin(), columns.end(), text) == columns.end()) {
+      columns.push_back(std::move(text));
     }
   }
 }
 
-// Two entries that name the same member differently cannot be one --columns.
-std::string conflict_of(const ForeignData& data) {
-  for (size_t k = 0; k < data.columns.size(); ++k) {
-    const std::string ours = data.columns[k].substr(0, data.columns[k].find('=') + 1);
-    for (size_t other = 0; other < k; ++other) {
-      if (data.columns[other].starts_with(ours)) {
-        return fmt::format("the entries name {} and {} (give them the same columns)",
-                           data.columns[other], data.columns[k]);
-      }
+// One --columns is for all files.
+void set_columns(const std::vector<Columns>& entries, ForeignData& data) {
+  const auto text_of_columns = [](const Columns& columns) {
+    return columns.empty() ? "the usual columns" : fmt::format("{}", fmt::join(columns, ", "));
+  };
+  for (const Columns& columns : entries) {
+    if (!std::ranges::is_permutation(columns, entries.front())) {
+      data.refusal = fmt::format("the entries name {} and {} (give them the same columns)",
+                                 text_of_columns(entries.front()), text_of_columns(columns));
     }
   }
-  return "";
+  if (!entries.empty()) data.columns = entries.front();
 }
 
 constexpr NamePair kAxolotlColumns[] = {{"field_messages", "messages"},
@@ -209,6 +213,7 @@ void require_local(ForeignData& data) {
 
 ForeignData axolotl_data(const Json& list) {
   ForeignData data;
+  std::vector<Columns> entries;
   const Json::Array single = {list};
   data.is_text = true;
   for (const Json& entry : list.is_array() ? list.items() : single) {
@@ -218,16 +223,17 @@ ForeignData axolotl_data(const Json& list) {
     const std::string type = text_member(entry, "type");
     if (type.starts_with("alpaca")) data.note = kOtherPrompt;
     data.is_text &= type.starts_with("completion") || type.starts_with("text");
-    add_columns(entry, kAxolotlColumns, data);
+    Columns& columns = entries.emplace_back();
+    add_columns(entry, kAxolotlColumns, columns);
     if (const Json* names = entry.find("message_property_mappings")) {
-      add_columns(*names, kMessageNames, data);
+      add_columns(*names, kMessageNames, columns);
     }
     for (const char* name : {"train_on_eos", "train_on_eot"}) {
       const Json* end = entry.find(name);
       if (end != nullptr && (is_off(*end) || text_of(*end) == "none")) data.train_on_end = "off";
     }
   }
-  data.refusal = conflict_of(data);
+  set_columns(entries, data);
   require_local(data);
   return data;
 }
@@ -335,6 +341,7 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
   const std::string path = directory + "/dataset_info.json";
   const Json info = Json::parse(read(path), path);
   ForeignData data;
+  std::vector<Columns> entries;
   for (size_t at = 0; at <= names.size();) {
     const size_t comma = std::min(names.find(',', at), names.size());
     std::string name = names.substr(at, comma - at);
@@ -348,13 +355,15 @@ ForeignData llama_factory_data(const std::string& names, const std::string& dire
     data.refusal = info_refusal(name, *entry);
     if (!data.refusal.empty()) return data;
     data.paths.push_back(directory + "/" + text_member(*entry, "file_name"));
-    const std::span<const NamePair> columns = columns_of(*entry);
-    add_columns(part_of(*entry, "columns"), columns, data);
-    if (columns.data() == kShareGptColumns)
-      add_columns(part_of(*entry, "tags"), kShareGptTags, data);
-    if (columns.data() == kChatColumns) add_columns(part_of(*entry, "tags"), kChatTags, data);
+    const std::span<const NamePair> names_of_kind = columns_of(*entry);
+    Columns& columns = entries.emplace_back();
+    add_columns(part_of(*entry, "columns"), names_of_kind, columns);
+    if (names_of_kind.data() == kShareGptColumns)
+      add_columns(part_of(*entry, "tags"), kShareGptTags, columns);
+    if (names_of_kind.data() == kChatColumns)
+      add_columns(part_of(*entry, "tags"), kChatTags, columns);
   }
-  data.refusal = conflict_of(data);
+  set_columns(entries, data);
   require_local(data);
   return data;
 }

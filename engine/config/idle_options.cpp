@@ -20,6 +20,12 @@ bool only_warms_up(const Options& options) {
 bool evaluates_nothing(const Options& options) {
   return options.eval_every == 0;
 }
+bool keeps_best_of_nothing(const Options& options) {
+  return evaluates_nothing(options) && options.keep_best;
+}
+bool samples_nothing(const Options& options) {
+  return evaluates_nothing(options) && options.continues_samples();
+}
 
 bool decays_nothing(const Options& options) {
   const auto decays = [](const ParameterGroupOptions& group) { return group.weight_decay > 0.0; };
@@ -157,9 +163,9 @@ constexpr IdleRule kIdleRules[] = {
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "eval-fraction", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
-    {bits_of({Command::kTrain}), "keep-best", evaluates_nothing, kMistake,
+    {bits_of({Command::kTrain}), "keep-best", keeps_best_of_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
-    {bits_of({Command::kTrain}), "sample-prompts", evaluates_nothing, kMistake,
+    {bits_of({Command::kTrain}), "sample-prompts", samples_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},
     {bits_of({Command::kTrain}), "patience", evaluates_nothing, kMistake,
      "nothing is evaluated (give --eval-every N)"},

@@ -9,8 +9,8 @@
 namespace strata::data {
 
 // How many records of the first file with bad ones are refused, for the error about one of them:
-// "7 of 50 records of a.jsonl are refused (lines 4, 9, ...)", of the first 20,000 where there are
-// more. Empty where there is only one.
+// "7 of 50 records of a.jsonl are refused (lines 4, 9, ...)", of the first 20,000, or of those of
+// two seconds; and whether --bad-records skip would help. Empty where there is nothing to add.
 std::string bad_records_text(const std::vector<std::string>& files,
                              const text::Tokenizer& tokenizer, const ReadOptions& options);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <utility>
 
 #include "engine/base/date.h"
@@ -40,12 +41,21 @@ std::string plain_chat_ml() {
   return source;
 }
 
-Error bad_chat(const std::string& where, const std::string& cause) {
-  return Error(ErrorCode::kConfig, fmt::format("render chat: {}: {}", where, cause));
+Error bad_chat(const std::string& where, const std::string& cause,
+               ErrorCode code = ErrorCode::kConfig) {
+  return Error(code, fmt::format("render chat: {}: {}", where, cause));
+}
+
+std::string read_template(const std::string& path) {
+  if (std::filesystem::exists(path)) return text::read_text_file(path, kTemplateBytesMax);
+  throw Error(ErrorCode::kConfig,
+              fmt::format("chat template: {}: there is no such file (give its path by "
+                          "--chat-template; a run that has ended has a copy in RUN/model)",
+                          path));
 }
 
 bool is_skipped(const ChatRecord& record, size_t turn) {
-  return std::find(record.skipped.begin(), record.skipped.end(), turn) != record.skipped.end();
+  return std::ranges::binary_search(record.skipped, turn);
 }
 
 // How many targets a chat with generation blocks has up to the message of a turn; nothing when the
@@ -117,11 +127,13 @@ templates::TemplateLimits limits_of(int64_t memory_bytes) {
 
 }  // namespace
 
-std::string template_to_export(const std::string& chosen) {
-  std::string source;
-  if (chosen == "chatml") source = plain_chat_ml();
-  if (chosen.ends_with(".jinja")) source = text::read_text_file(chosen, kTemplateBytesMax);
-  return source;
+std::string template_to_export(const std::string& chosen,
+                               const std::vector<text::NamedTemplate>& own) {
+  if (chosen.ends_with(".jinja")) return read_template(chosen);
+  const auto is_chosen = [&](const text::NamedTemplate& one) { return one.name == chosen; };
+  const auto found = std::ranges::find_if(own, is_chosen);
+  if (found != own.end()) return chosen == "default" ? "" : found->source;
+  return chosen == "chatml" ? plain_chat_ml() : "";
 }
 
 ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen,
@@ -139,7 +151,7 @@ std::optional<text::NamedTemplate> ChatRecords::find(bool has_tools) const {
     return std::nullopt;
   };
   if (chosen_.ends_with(".jinja")) {
-    return text::NamedTemplate{chosen_, text::read_text_file(chosen_, kTemplateBytesMax), chosen_};
+    return text::NamedTemplate{chosen_, read_template(chosen_), chosen_};
   }
   if (!chosen_.empty()) {
     const auto found = named(chosen_);
@@ -168,15 +180,20 @@ const templates::ChatTemplate& ChatRecords::template_for(bool has_tools, const s
             ? "the model has no chat template"
             : fmt::format("the model has no chat template {}, only {}",
                           chosen_.empty() ? "default" : chosen_, fmt::join(names, ", "));
-    throw bad_chat(where, fmt::format("{} (choose one with --chat-template: chatml, or the path of "
-                                      "a .jinja file; or {})",
-                                      known, instead));
+    throw NotOfTheRecord(
+        bad_chat(where, fmt::format("{} (choose one with --chat-template: chatml, or the path of "
+                                    "a .jinja file; or {})",
+                                    known, instead)));
   }
   templates::TemplateSettings settings = {.date = date_, .limits = limits_};
   for (const auto& [name, token] : config_.special_tokens)
     settings.variables.set(name, Json(token));
-  parsed_.push_back(
-      {key, templates::ChatTemplate::parse(found->source, found->path, std::move(settings))});
+  try {
+    parsed_.push_back(
+        {key, templates::ChatTemplate::parse(found->source, found->path, std::move(settings))});
+  } catch (const Error& error) {
+    throw NotOfTheRecord(error);
+  }
   return parsed_.back().chat_template;
 }
 
@@ -187,18 +204,24 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
   const std::vector<size_t> turns = templates::assistant_turns(chat);
   const auto is_prompt = [&](size_t turn) { return turn < record.prompt_count; };
   const bool has_prompt = std::any_of(turns.begin(), turns.end(), is_prompt);
+  bool is_rendering = true;
+  const auto hand_on = [&](const MaskedChat& text) {
+    is_rendering = false;
+    use(text);
+    is_rendering = true;
+  };
   try {
     if (record.learns_all) {
       MaskedChat all = {chat_template.render(chat).text, {}};
       all.targets.push_back({0, all.text.size()});
-      return use(all);
+      return hand_on(all);
     }
     // Answers within a prompt are no targets, which only the turns tell apart.
     if (!has_prompt) {
       auto whole = templates::render_masked(chat_template, chat);
       if (whole &&
           (record.skipped.empty() || remove_skipped(chat_template, chat, record, *whole))) {
-        return use(*whole);
+        return hand_on(*whole);
       }
     }
     templates::RenderedBytes rendered;
@@ -219,11 +242,12 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
                                                     "text, or remove it)",
                                                     turn + 1));
       }
-      use(*one);
+      hand_on(*one);
     }
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kConfig) throw;  // what `use` met, such as a full disk
-    throw bad_chat(where, error.what());
+    if (error.code() == ErrorCode::kConfig) throw bad_chat(where, error.what());
+    if (is_rendering) throw bad_chat(where, error.what(), error.code());
+    throw;  // what `use` met, such as a full disk
   }
 }
 

@@ -51,10 +51,13 @@ void add_reasoning(const Json& message, std::vector<std::string_view>& words) {
 
 ChatWords::ChatWords(const ChatRecord& record) {
   add_names(&record.tools, words_);
-  for (const Json& message : record.messages.items()) {
+  for (size_t k = 0; k < record.messages.items().size(); ++k) {
+    const Json& message = record.messages.items()[k];
     add_names(message.find("tool_calls"), words_);
     words_.push_back(text_in(message.find("function_call"), "name"));
-    if (text_in(&message, "role") == "assistant") add_reasoning(message, words_);
+    const bool is_learned =
+        k >= record.prompt_count && !std::ranges::binary_search(record.skipped, k);
+    if (is_learned && text_in(&message, "role") == "assistant") add_reasoning(message, words_);
   }
 }
 

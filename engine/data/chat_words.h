@@ -9,9 +9,9 @@
 namespace strata::data {
 
 // The words of a chat that its texts should have: the names of tools and of functions that are
-// called, and the first words of the reasoning of its answers. A template that leaves out the
-// reasoning of earlier answers makes several texts, one of which has it. The record must outlive
-// it.
+// called, and the first words of the reasoning of the answers that are learned. A template that
+// leaves out the reasoning of earlier answers makes several texts, one of which has it. The record
+// must outlive it.
 class ChatWords {
  public:
   explicit ChatWords(const ChatRecord& record);

@@ -35,8 +35,10 @@ void refuse_records_in_text(const std::string& path) {
 
 namespace {
 
-// The kind of the first record that has one; of text, if there is no such record.
+// The kind of the first record that has one; of text, if none of the records before the first long
+// one has.
 RecordKind first_good_kind(const std::string& path, const RecordRules& rules) {
+  constexpr int64_t kLong = 4 << 20;
   RecordKind found = RecordKind::kText;
   const auto look = [&](std::string_view item, int64_t line) {
     if (is_blank(item)) return true;
@@ -47,8 +49,13 @@ RecordKind first_good_kind(const std::string& path, const RecordRules& rules) {
       return true;
     }
   };
-  for_each_item(
-      path, [](int64_t, int64_t) {}, look);
+  const auto check_size = [&](int64_t, int64_t bytes) {
+    if (bytes > kLong) throw Error(ErrorCode::kConfig, "");  // ends the reading
+  };
+  try {
+    for_each_item(path, check_size, look);
+  } catch (const Error&) {  // read_data() says what is wrong
+  }
   return found;
 }
 
@@ -59,13 +66,12 @@ config::SampleLayout natural_layout(const std::vector<std::string>& files,
   const auto has_prompts = [&](const std::string& path) {
     try {
       if (kind_of_file(path) != FileKind::kRecords) return false;
-      if (rules.skips_bad) return first_good_kind(path, rules) != RecordKind::kText;
       config::Json record = config::Json::object();
       for (const std::string& name : first_members(path)) record.set(name, "");
       record = rules.columns.renamed(std::move(record));
       return kind_of_record(record, path, rules) != RecordKind::kText;
     } catch (const Error&) {
-      return false;
+      return rules.skips_bad && first_good_kind(path, rules) != RecordKind::kText;
     }
   };
   return !files.empty() && std::ranges::all_of(files, has_prompts) ? config::SampleLayout::kPacked

@@ -141,6 +141,11 @@ std::vector<const KindEntry*> kinds_of(const Json& record, const RecordRules& ru
 
 }  // namespace
 
+bool is_skipped(const Error& error, const RecordRules& rules) {
+  return rules.skips_bad && error.code() == ErrorCode::kConfig &&
+         dynamic_cast<const NotOfTheRecord*>(&error) == nullptr;
+}
+
 const char* name_of(RecordKind kind) {
   return entry_of(kind).name;
 }
@@ -268,9 +273,9 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
   const Place at = {where, rules.columns};
   const RecordKind here = kind_of_record(record, where, rules);
   if (here != kind) {
-    throw bad_record(
+    throw NotOfTheRecord(bad_record(
         at, fmt::format("holds {}, but the file began with {} (put each kind in a file of its own)",
-                        name_of(here), name_of(kind)));
+                        name_of(here), name_of(kind))));
   }
   if (kind != RecordKind::kText) refuse_other_lessons(record, at);
   switch (kind) {

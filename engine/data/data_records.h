@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/config/json.h"
 #include "engine/config/options.h"
 #include "engine/data/record_columns.h"
@@ -34,8 +35,17 @@ struct RecordRules {
   RecordColumns columns = {};
   config::TrainOn train_on = config::TrainOn::kAnswers;
   bool as_chats = false;   // prompts and completions, and instructions and outputs, are chats
-  bool skips_bad = false;  // a record that throws Error (kConfig) is left out, not an error
+  bool skips_bad = false;  // see is_skipped()
 };
+
+// A mistake of a file or an option that shows in a record: it is not skipped with this record.
+class NotOfTheRecord : public Error {
+ public:
+  explicit NotOfTheRecord(const Error& error) : Error(error) {}
+};
+
+// Whether the record that threw is left out.
+bool is_skipped(const Error& error, const RecordRules& rules);
 
 // The kind of a record, by its members; where some of these have been renamed, only by them. Throws
 // Error that names `where` (file and line) when it has no known kind.

@@ -49,7 +49,7 @@ void use_records(const std::string& path, const RecordRules& rules, const UseTex
       Json json = rules.columns.renamed(parse_record(item, path, line));
       record = text_of_record(std::move(json), kind, where, rules);
     } catch (const Error& error) {
-      if (!rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+      if (!is_skipped(error, rules)) throw;
       return refuse(line, error.what());
     }
     ++others;
@@ -74,7 +74,7 @@ void for_each_record(const std::string& path, const RecordRules& rules, const Us
     try {
       if (!kind) kind = kind_of_first(parse_record(item, path, line), where, rules);
     } catch (const Error& error) {
-      if (!rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+      if (!is_skipped(error, rules)) throw;
       refuse(line, error.what());
     }
     if (kind) use(item, line, *kind);

@@ -63,9 +63,10 @@ void RefusedRecords::warn(const std::string& path, int64_t others,
   const int64_t count = lines_.count();
   if (count == 0) return;
   if (others == 0) {
-    throw bad_data(path, fmt::format("all {} cannot be read, the first because of this: {} (mend "
-                                     "them, or give other data)",
-                                     counted(count, "record"), first_cause_));
+    const std::string all = count == 1 ? "its only record" : fmt::format("all {} records", count);
+    throw bad_data(path, fmt::format("{} cannot be read{}: {} (mend {}, or give other data)", all,
+                                     count == 1 ? "" : ", the first because of this", first_cause_,
+                                     count == 1 ? "it" : "them"));
   }
   warnings.push_back(
       fmt::format("data: {}: {} of {} records cannot be read and {} left out ({}), the first "

@@ -218,7 +218,7 @@ void FilesReader::find_kind(RecordsSink& sink, std::string_view item, int64_t li
   } catch (const Error& error) {
     take_all();
     sink.begin_line(line, std::ssize(item));
-    if (!options_.rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+    if (!is_skipped(error, options_.rules)) throw;
     sink.refuse_record(error.what());
   }
 }

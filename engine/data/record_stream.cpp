@@ -100,7 +100,7 @@ int ArrayReader::peek_value() {
   return peek();
 }
 
-void ArrayReader::refuse(const char* cause) const {
+void ArrayReader::refuse(const std::string& cause) const {
   throw bad_stream(fmt::format("{}:{}", path_, line_), cause);
 }
 
@@ -134,7 +134,12 @@ bool ArrayReader::next() {
   } else if (peek_value() == ',') {
     take();
   } else {
-    if (take() != ']') refuse("the array does not end (is the file cut off? it ends with ])");
+    if (take() != ']') {
+      refuse(
+          fmt::format("the array does not end behind the record that begins in line {} (is a "
+                      "bracket or a quote missing in it, or the file cut off? it ends with ])",
+                      number_));
+    }
     if (peek_value() >= 0) {
       refuse("something follows the array (write one array, or a record a line without it)");
     }

@@ -31,7 +31,7 @@ class ArrayReader {
   int peek_value();
   int take();
   void read_value();
-  [[noreturn]] void refuse(const char* cause) const;
+  [[noreturn]] void refuse(const std::string& cause) const;
 
   const std::string path_;
   text::FileReader reader_;

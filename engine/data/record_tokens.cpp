@@ -12,7 +12,6 @@
 #include "engine/text/tokenizer.h"
 
 namespace strata::data {
-namespace {
 
 // Half of the memory for reading, of which each thread has its part.
 int64_t rendering_bytes(const ReadOptions& options) {
@@ -21,8 +20,6 @@ int64_t rendering_bytes(const ReadOptions& options) {
   const int64_t threads = std::max<int64_t>(1, options.threads.count_max);
   return std::max(kLeast, options.room_bytes / (2 * threads));
 }
-
-}  // namespace
 
 RecordTokenizer::RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOptions& options,
                                  bool has_own_cache)
@@ -35,48 +32,57 @@ RecordTokenizer::RecordTokenizer(const text::Tokenizer& tokenizer, const ReadOpt
 void RecordTokenizer::record(std::string_view item, const std::string& path, int64_t line,
                              RecordKind kind, TokenSink& sink) {
   if (is_blank(item)) return;
-  RecordText record;
+  Read record;
   try {
     record = read(item, path, line, kind);
   } catch (const Error& error) {
-    if (!options_.rules.skips_bad || error.code() != ErrorCode::kConfig) throw;
+    if (!is_skipped(error, options_.rules)) throw;
     return sink.refuse_record(error.what());
   }
   write(record, fmt::format("{}:{}", path, line), sink);
 }
 
 // Bad records that are skipped show here, before the sink has anything of them.
-RecordText RecordTokenizer::read(std::string_view item, const std::string& path, int64_t line,
-                                 RecordKind kind) {
+RecordTokenizer::Read RecordTokenizer::read(std::string_view item, const std::string& path,
+                                            int64_t line, RecordKind kind) {
+  constexpr size_t kKeptBytes = 1 << 20;
   const std::string where = fmt::format("{}:{}", path, line);
   config::Json json = options_.rules.columns.renamed(parse_record(item, path, line));
-  RecordText record = text_of_record(std::move(json), kind, where, options_.rules);
-  if (options_.rules.skips_bad && record.chat && record.has_lesson) {
-    chats_.render(*record.chat, where, [](const templates::MaskedChat&) {});
-  }
+  Read record = {text_of_record(std::move(json), kind, where, options_.rules), {}};
+  if (!options_.rules.skips_bad || !record.text.chat || !record.text.has_lesson) return record;
+  size_t bytes = 0;
+  chats_.render(*record.text.chat, where, [&](const templates::MaskedChat& one) {
+    bytes += one.text.size();
+    if (bytes <= kKeptBytes) record.chats.push_back(one);
+  });
+  if (bytes > kKeptBytes) record.chats.clear();
   return record;
 }
 
-void RecordTokenizer::write(const RecordText& record, const std::string& where, TokenSink& sink) {
-  sink.begin_record(record.has_lesson);
-  if (!record.has_lesson) return sink.end_record({});  // else an end would be learned alone
-  ChatTrouble trouble;
-  if (record.chat) {
-    ChatWords words(*record.chat);
-    chats_.render(*record.chat, where, [&](const templates::MaskedChat& one) {
-      words.look_in(one.text);
-      trouble.leaves_prompt = trouble.leaves_prompt || one.leaves_prompt;
-      chat(one, sink);
-    });
-    trouble.loses_words = words.are_lost();
-  } else {
-    document(record.parts, sink);
+void RecordTokenizer::write(const Read& record, const std::string& where, TokenSink& sink) {
+  const RecordText& text = record.text;
+  sink.begin_record(text.has_lesson);
+  if (!text.has_lesson) return sink.end_record({});  // else an end would be learned alone
+  if (!text.chat) {
+    document(text.parts, where, sink);
+    return sink.end_record({});
   }
+  ChatTrouble trouble;
+  ChatWords words(*text.chat);
+  const auto take = [&](const templates::MaskedChat& one) {
+    words.look_in(one.text);
+    trouble.leaves_prompt = trouble.leaves_prompt || one.leaves_prompt;
+    chat(one, sink);
+  };
+  for (const templates::MaskedChat& one : record.chats) take(one);
+  if (record.chats.empty()) chats_.render(*text.chat, where, take);
+  trouble.loses_words = words.are_lost();
   sink.end_record(trouble);
 }
 
 void RecordTokenizer::text(std::string_view block, bool continues, TokenSink& sink) {
-  part(block, true, continues, sink);
+  bool is_tokenizing = true;
+  part(block, true, continues, sink, is_tokenizing);
 }
 
 // A rendered chat is one text, as it is for apply_chat_template().
@@ -92,16 +98,30 @@ void RecordTokenizer::chat(const templates::MaskedChat& chat, TokenSink& sink) {
 }
 
 // A prompt and its completion are two texts, since the model will get a prompt alone.
-void RecordTokenizer::document(const std::vector<TextPart>& parts, TokenSink& sink) {
+void RecordTokenizer::document(const std::vector<TextPart>& parts, const std::string& where,
+                               TokenSink& sink) {
   sink.begin_document(false);
-  for (const TextPart& one : parts) part(one.text, one.is_target, &one != &parts.front(), sink);
+  bool is_tokenizing = true;
+  try {
+    for (const TextPart& one : parts)
+      part(one.text, one.is_target, &one != &parts.front(), sink, is_tokenizing);
+  } catch (const Error& error) {
+    if (!is_tokenizing || error.code() != ErrorCode::kConfig) throw;
+    throw Error(ErrorCode::kConfig, fmt::format("read data: {}: {}", where, error.what()));
+  }
   sink.end_document();
 }
 
-void RecordTokenizer::part(std::string_view text, bool is_target, bool continues, TokenSink& sink) {
+// `is_tokenizing` is false while the sink takes ids.
+void RecordTokenizer::part(std::string_view text, bool is_target, bool continues, TokenSink& sink,
+                           bool& is_tokenizing) {
   sink.begin_part(is_target);
   tokenizer_.encode(text, {.add_special = false, .continues = continues, .cache = cache_.get()},
-                    [&](const std::vector<int32_t>& ids) { sink.ids(ids); });
+                    [&](const std::vector<int32_t>& ids) {
+                      is_tokenizing = false;
+                      sink.ids(ids);
+                      is_tokenizing = true;
+                    });
 }
 
 }  // namespace strata::data

@@ -36,6 +36,9 @@ class TokenSink {
   virtual void end_record(const ChatTrouble& trouble) = 0;
 };
 
+// The memory that one rendering of a chat may take while data is read; 0: no limit.
+int64_t rendering_bytes(const ReadOptions& options);
+
 // Makes tokens of records and texts. A pure function of what it is given. Memory: caches of at
 // most 8.5 MiB, if it has its own, and templates of chats. Threads: one, several of these may
 // share a tokenizer. Failure: Error that names the file and line; where bad records are skipped,
@@ -52,11 +55,17 @@ class RecordTokenizer {
   void text(std::string_view block, bool continues, TokenSink& sink);
 
  private:
-  RecordText read(std::string_view item, const std::string& path, int64_t line, RecordKind kind);
-  void write(const RecordText& record, const std::string& where, TokenSink& sink);
+  struct Read {
+    RecordText text;
+    std::vector<templates::MaskedChat> chats;  // all of them, or none: they are long
+  };
+
+  Read read(std::string_view item, const std::string& path, int64_t line, RecordKind kind);
+  void write(const Read& record, const std::string& where, TokenSink& sink);
   void chat(const templates::MaskedChat& chat, TokenSink& sink);
-  void document(const std::vector<TextPart>& parts, TokenSink& sink);
-  void part(std::string_view text, bool is_target, bool continues, TokenSink& sink);
+  void document(const std::vector<TextPart>& parts, const std::string& where, TokenSink& sink);
+  void part(std::string_view text, bool is_target, bool continues, TokenSink& sink,
+            bool& is_tokenizing);
 
   const text::Tokenizer& tokenizer_;
   const ReadOptions& options_;

@@ -9,6 +9,6 @@ namespace strata::data {
 // files, tokenizer and options give other tokens, masks, starts, order or reports: in engine/text,
 // engine/template, or the records and packing of this folder. Otherwise runs go on with the tokens
 // that an older program has kept. TokensVersion.* fails for some of these changes.
-inline constexpr int64_t kTokensVersion = 6;
+inline constexpr int64_t kTokensVersion = 7;
 
 }  // namespace strata::data

@@ -2,6 +2,7 @@
 #include "engine/session/model_use.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -17,12 +18,14 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/config/mesh_option.h"
 #include "engine/data/chat_records.h"
+#include "engine/data/data_paths.h"
 #include "engine/model/architecture.h"
 #include "engine/model_files/model_path.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/session/inference_setup.h"
 #include "engine/session/resume.h"
 #include "engine/session/run_data.h"
+#include "engine/text/tokenizer_read.h"
 #include "engine/train/mesh_choice.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
@@ -128,25 +131,47 @@ std::vector<train::Compared> PlanRequest::compare(const train::Planning& plannin
   return train::compare_plans(basis_, other_, planning);
 }
 
+namespace {
+
+// What `eval` reads: of a directory with files for validation, these.
+std::vector<std::string> measured_data(const std::vector<std::string>& given) {
+  std::vector<std::string> measured;
+  for (const data::DataItem& item : data::data_items(given, true)) {
+    if (!item.held_out.empty()) {
+      log(LogLevel::kInfo, fmt::format("eval: {}: its files for validation are measured: {} (to "
+                                       "measure others, give their own paths)",
+                                       item.path, fmt::join(item.held_out, ", ")));
+    }
+    const auto& files = item.held_out.empty() ? std::vector{item.path} : item.held_out;
+    for (const std::string& file : files) {
+      measured.push_back(item.weight > 0 ? fmt::format("{}:{}", file, item.weight) : file);
+    }
+  }
+  return measured;
+}
+
+}  // namespace
+
 train::Inference::Loss evaluate_model(const config::Options& given,
                                       const std::string& cache_directory,
                                       const train::WorkProgress& progress) {
   config::Options options = with_named_checkpoint(given);
   options.ranks = options.tensor_ranks = options.context_ranks = options.pipeline_ranks = 1;
+  const bool part = options.is_given("eval-fraction");
   Failures failures;
   const auto model = collect_model(options, failures);
   if (model) failures.collect([&] { require_positions(options, model->architecture()); });
   failures.collect([&] { train::require_built(options); });
   collect_device(options, failures);
-  collect_files(options, failures);
+  collect_files(options, failures, !part);
   collect_drives(options, failures);
   failures.throw_if_any("cannot start strata eval");
+  if (!part) options.data = measured_data(options.data);
   options.samples = samples_of(options);
   auto tokenizer = open_tokenizer(options, false);
   train::RunFacts facts = inference_facts(options);
   facts.data_bytes = data::Dataset::least_bytes(model->architecture().vocabulary);
   train::require_fit(train::frozen_spec(model->spec()), options, facts);  // before data is read
-  const bool part = options.is_given("eval-fraction");
   const auto data = open_data(options, model->architecture(), tokenizer.get(),
                               {.holds_out = part,
                                .keeps_tail = !part,
@@ -190,7 +215,10 @@ Exported export_model(const config::Options& given) {
   const auto model = collect_model(options, failures);
   collect_files(options, failures);
   std::string chat_template;
-  failures.collect([&] { chat_template = data::template_to_export(options.chat_template); });
+  failures.collect([&] {
+    chat_template =
+        data::template_to_export(options.chat_template, text::chat_templates_in(options.model));
+  });
   failures.throw_if_any("cannot start strata export");
   const checkpoint::CheckpointManifest manifest =
       checkpoint::read_manifest(options.resume_checkpoint);

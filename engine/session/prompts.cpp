@@ -20,14 +20,15 @@ namespace {
 using config::Json;
 
 constexpr size_t kFileBytesMax = 32 << 20;
-constexpr size_t kTokensMax = 4 << 20;  // of a prompt; more than any model has positions
+constexpr size_t kSampleBytesMax = 1 << 20;  // beside a run, whose budget has them as tokens alone
+constexpr size_t kTokensMax = 4 << 20;       // of a prompt; more than any model has positions
 
 // Calls `use` with each line that is not empty, and its number.
 template <class Use>
-void each_line(const char* option, const std::string& path, const Use& use) {
+void each_line(const char* option, const std::string& path, size_t bytes_max, const Use& use) {
   std::string text;
   try {
-    text = config::read_config_file(path, kFileBytesMax);
+    text = config::read_config_file(path, bytes_max);
   } catch (const Error& error) {
     throw Error(ErrorCode::kConfig, fmt::format("{}: {}", option, error.what()));
   }
@@ -108,8 +109,10 @@ Prompt prompt_of(const std::string& text, const config::Options& options) {
   return chat_of(record, "--chat", options);
 }
 
-std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
-                                 const config::Options& options) {
+namespace {
+
+std::vector<Prompt> read_at_most(size_t bytes_max, const char* option, const std::string& path,
+                                 bool takes_chats, const config::Options& options) {
   if (path.ends_with(".json")) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("{}: {}: a JSON file (write an object in each line of a .jsonl file)",
@@ -117,7 +120,7 @@ std::vector<Prompt> read_prompts(const char* option, const std::string& path, bo
   }
   const bool has_objects = path.ends_with(".jsonl");
   std::vector<Prompt> prompts;
-  each_line(option, path, [&](const std::string& line, int64_t number) {
+  each_line(option, path, bytes_max, [&](const std::string& line, int64_t number) {
     const Json object = has_objects ? config::parse_json_at(number, line, path) : Json();
     const Json* messages = object.is_object() ? object.find("messages") : nullptr;
     if (takes_chats && messages != nullptr && messages->is_array()) {
@@ -131,6 +134,13 @@ std::vector<Prompt> read_prompts(const char* option, const std::string& path, bo
   return prompts;
 }
 
+}  // namespace
+
+std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
+                                 const config::Options& options) {
+  return read_at_most(kFileBytesMax, option, path, takes_chats, options);
+}
+
 std::vector<Prompt> read_sample_prompts(const config::Options& options) {
   const std::string& path = options.sample_prompts;
   std::error_code ignored;
@@ -140,7 +150,7 @@ std::vector<Prompt> read_sample_prompts(const config::Options& options) {
                             "again (write the prompts to a file)",
                             path));
   }
-  return read_prompts("sample-prompts", path, true, options);
+  return read_at_most(kSampleBytesMax, "sample-prompts", path, true, options);
 }
 
 namespace {
@@ -180,6 +190,12 @@ PromptIds prompt_ids(const std::vector<Prompt>& prompts, const text::Tokenizer& 
       continue;
     }
     all.ids.push_back(rendered_ids(chats.render_prompt(*prompt.chat, prompt.where)));
+    if (all.ids.back().empty()) {
+      throw Error(ErrorCode::kConfig,
+                  fmt::format("render chat: {}: the chat template writes nothing for this chat "
+                              "(give a message with text, or another template by --chat-template)",
+                              prompt.where));
+    }
     if (all.answer_end.empty()) all.answer_end = chats.answer_end(*prompt.chat, prompt.where);
   }
   all.answer_end_ids = rendered_ids(all.answer_end);

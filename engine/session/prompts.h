@@ -28,7 +28,8 @@ Prompt prompt_of(const std::string& text, const config::Options& options);
 std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
                                  const config::Options& options);
 
-// Those of --sample-prompts, whose file is read again when the run is resumed: it is no pipe.
+// Those of --sample-prompts, whose file is read again when the run is resumed: it is no pipe, and
+// has at most 1 MiB.
 std::vector<Prompt> read_sample_prompts(const config::Options& options);
 
 // The tokens of prompts.

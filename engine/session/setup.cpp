@@ -89,8 +89,8 @@ std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& opti
   return model;
 }
 
-void collect_files(const config::Options& options, Failures& failures) {
-  failures.collect([&] { data::Dataset::check(options.data); });
+void collect_files(const config::Options& options, Failures& failures, bool evaluates) {
+  failures.collect([&] { data::Dataset::check(options.data, evaluates); });
   failures.collect([&] { data::Dataset::check(options.eval_data, true); });
   if (options.resume_checkpoint.empty()) return;
   failures.collect([&] { (void)checkpoint::read_manifest(options.resume_checkpoint); });

@@ -27,8 +27,8 @@ void require_positions(const config::Options& options, const model::Architecture
 // Opens the model; null when it cannot be opened.
 std::unique_ptr<model::ModelDirectory> collect_model(const config::Options& options,
                                                      Failures& failures);
-// Checks --data and a named checkpoint of --resume.
-void collect_files(const config::Options& options, Failures& failures);
+// Checks --data and a named checkpoint of --resume. `evaluates`: see data::data_items().
+void collect_files(const config::Options& options, Failures& failures, bool evaluates = false);
 // Reads the profile of --machine; nullopt without that option. The file is read only once, because
 // it may be a pipe.
 std::optional<config::Machine> collect_profile(const config::Options& options, Failures& failures);

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -18,7 +18,6 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
-#include "engine/checkpoint/disk_use.h"
 #include "engine/checkpoint/model_sink.h"
 #include "engine/checkpoint/model_source.h"
 #include "engine/config/mesh_option.h"
@@ -27,6 +26,7 @@
 #include "engine/model_files/other_files.h"
 #include "engine/session/mesh_setup.h"
 #include "engine/session/prompts.h"
+#include "engine/text/tokenizer_read.h"
 #include "engine/train/best_checkpoint.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/plan_report.h"
@@ -42,23 +42,8 @@ void refuse_second_run(const config::Options& options, const train::RunDirectory
                                       "--force to start over, or choose another --out)");
 }
 
-// The bytes of scratch on the file system of `directory`.
-int64_t scratch_beside(const std::string& directory, const config::Options& options,
-                       const train::RunPlan& plan) {
-  int64_t scratch = 0;
-  for (const plan::Plan& rank : plan.ranks) {
-    scratch += rank.arenas.bytes[static_cast<size_t>(plan::Arena::kNvme)];
-  }
-  struct stat out = {};
-  int64_t beside = 0;
-  for (const std::string& path : options.nvme) {
-    struct stat drive = {};
-    const bool same = stat(directory.c_str(), &out) == 0 && stat(path.c_str(), &drive) == 0 &&
-                      out.st_dev == drive.st_dev;
-    if (same) beside += scratch / static_cast<int64_t>(options.nvme.size());
-  }
-  return beside;
-}
+// What the exported model depends on beside the checkpoint.
+constexpr std::array<const char*, 2> kOfExport = {"export_dtype", "chat_template"};
 
 config::Json options_json(const config::Options& options) {
   return config::Json::parse(config::to_json(config::Command::kTrain, options), "options");
@@ -221,7 +206,10 @@ void Training::open_places(std::optional<config::Machine>& profile) {
       train::apply_groups(spec, options_);
     });
   }
-  failures.collect([&] { chat_template_ = data::template_to_export(options_.chat_template); });
+  failures.collect([&] {
+    chat_template_ =
+        data::template_to_export(options_.chat_template, text::chat_templates_in(options_.model));
+  });
   failures.collect([&] {
     if (options_.continues_samples()) prompts_ = read_sample_prompts(options_);
   });
@@ -234,6 +222,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
   failures.collect([&] {
     train::RunDirectory::check(options_.out);
     if (!model::is_there(options_.out)) return;
+    if (options_.keep_best) train::require_place_for_best(options_.out);
     directory_.emplace(options_.out, "strata train");
     if (!options_.resume) refuse_second_run(options_, *directory_);
     // The export at the end would refuse it.
@@ -257,37 +246,6 @@ void Training::require_fit(train::RunFacts facts) const {
     train::require_fit(model_->spec(), options_, facts);
     throw;
   }
-}
-
-// Checks the free space for what the run will write: the model, the checkpoints, and scratch if it
-// shares the file system.
-void Training::check_space() const {
-  const std::string directory = model::nearest_directory(options_.out);
-  const auto left = static_cast<double>(std::max<int64_t>(0, steps_ - resumed_.step));
-  constexpr double kMost = 1e9;
-  const double of_evaluations =
-      options_.keep_best ? left / static_cast<double>(options_.eval_every) : 0;
-  checkpoint::DiskUse use;
-  use.held =
-      checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
-  use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
-  use.checkpoint_bytes = train::checkpoint_bytes(plan_);
-  use.checkpoint_count = static_cast<int64_t>(
-      std::min(kMost, std::ceil(left / train::steps_per_checkpoint(plan_) + of_evaluations)));
-  const int64_t file_bytes = checkpoint::state_file_bytes(plan_.spec_of(0), plan_.input.recipe,
-                                                          plan_.input.mesh.state_shards());
-  if (file_bytes > facts_.limits.file_bytes.value_or(file_bytes)) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("checkpoints: a file of {} is larger than the limit of file sizes here, {} "
-                    "(raise it: ulimit -f unlimited)",
-                    format_bytes(file_bytes), format_bytes(*facts_.limits.file_bytes)));
-  }
-  use.keep = options_.keep_checkpoints + (options_.keep_best ? 1 : 0);
-  use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));
-  use.scratch_bytes = scratch_beside(directory, options_, plan_);
-  model::require_free_space(directory, checkpoint::free_bytes_needed(use),
-                            "checkpoints, the model and scratch");
 }
 
 config::Json Training::run_json() const {
@@ -340,8 +298,7 @@ void Training::begin() {
   }
 }
 
-// Whether the model in the run directory is the checkpoint's, with the types that the options ask
-// for.
+// Whether the model in the run directory is the checkpoint's, as the options ask for it.
 bool Training::has_model() const {
   if (!directory_ || !resumed_.is_own) return false;
   if (!model::is_there(directory_->model())) return false;
@@ -350,8 +307,11 @@ bool Training::has_model() const {
   if (newest.step != resumed_.step || !newest.skipped.empty()) return false;
   const std::optional<config::Json> before = directory_->read_run();
   const config::Json* options = before ? before->find("options") : nullptr;
-  const config::Json* types = options != nullptr ? options->find("export_dtype") : nullptr;
-  return types != nullptr && types->dump() == options_json(options_).find("export_dtype")->dump();
+  const config::Json now = options_json(options_);
+  return options != nullptr && std::ranges::all_of(kOfExport, [&](const char* name) {
+           const config::Json* then = options->find(name);
+           return then != nullptr && then->dump() == now.find(name)->dump();
+         });
 }
 
 // Finishes a run without steps left: exports the model if it is missing, and removes leftovers.

@@ -65,8 +65,10 @@ void define_chat(Renderer& renderer, const Chat& chat) {
   if (chat.variables != nullptr) define_all(renderer, *chat.variables);
   std::vector<Value> messages;
   const auto& given = chat.messages->items();
-  for (size_t k = 0; k < std::min(given.size(), chat.message_count); ++k) {
-    messages.push_back(message_value(renderer, given[k]));
+  const size_t count = std::min(given.size(), chat.message_count);
+  for (size_t k = 0; k < count; ++k) {
+    const bool is_replaced = chat.last != nullptr && k + 1 == count;
+    messages.push_back(message_value(renderer, is_replaced ? *chat.last : given[k]));
   }
   renderer.define("messages", renderer.list(messages));
   define_json("tools", chat.tools);
@@ -127,21 +129,26 @@ bool ChatTemplate::has_generation() const {
 RenderedChat ChatTemplate::render(const Chat& chat) const {
   check(chat, where_);
   Renderer renderer(*syntax_, settings_);
-  const auto refuse_at = [&](const std::string& cause, const std::string& advice) {
+  const auto refuse_at = [&](const std::string& cause, const std::string& advice, bool of_memory) {
     const Node* node = renderer.current();
-    if (node == nullptr) return refuse("render", where_, cause, advice);
-    return refuse("render", fmt::format("{}:{}", where_, node->line),
-                  fmt::format("{}: {}", shown(*syntax_, *node), cause), advice);
+    const std::string place = node == nullptr ? where_ : fmt::format("{}:{}", where_, node->line);
+    const std::string shown_cause =
+        node == nullptr ? cause : fmt::format("{}: {}", shown(*syntax_, *node), cause);
+    const char* memory_advice = "cut the chat into several, or raise --host-memory";
+    const Error error = refuse("render", place, shown_cause, of_memory ? memory_advice : advice);
+    return of_memory ? Error(ErrorCode::kDoesNotFit, error.what()) : error;
   };
   try {
     define_chat(renderer, chat);
-    return renderer.run();
+    RenderedChat rendered = renderer.run();
+    rendered.heap_bytes = renderer.heap().used_bytes();
+    return rendered;
   } catch (const RenderFault& fault) {
-    throw refuse_at(fault.cause, fault.advice);
+    throw refuse_at(fault.cause, fault.advice, fault.is_of_memory);
   } catch (const Heap::Refusal& refusal) {
-    throw refuse_at(refusal.cause, "");
+    throw refuse_at(refusal.cause, "", refusal.is_of_memory);
   } catch (const NoText& none) {
-    throw refuse_at(none.cause, "");
+    throw refuse_at(none.cause, "", false);
   }
 }
 

@@ -45,6 +45,7 @@ struct TemplateSettings {
 struct Chat {
   const config::Json* messages = nullptr;   // a list of objects
   size_t message_count = SIZE_MAX;          // only so many of them, from the first on
+  const config::Json* last = nullptr;       // an object instead of the last of these
   const config::Json* tools = nullptr;      // null: the template sees none
   const config::Json* documents = nullptr;  // likewise
   const config::Json* variables = nullptr;  // an object of more variables, such as enable_thinking
@@ -58,6 +59,7 @@ struct RenderedChat {
   std::vector<ByteRange> generated;  // the bytes within {% generation %} blocks, in order
   // A block within a macro or a captured text: its place in the text is not known.
   bool has_lost_blocks = false;
+  size_t heap_bytes = 0;  // that the rendering took
 };
 
 // A chat template of a Hugging Face model.
@@ -65,7 +67,8 @@ struct RenderedChat {
 // Guarantees: renders the text that Transformers' apply_chat_template() (5.23, jinja2 3.1.6)
 // renders, or fails; reads nothing but the template and what it is given. Threads: any number may
 // render. Memory: the tree, about 200 bytes a node; a rendering frees its own at its end. Failure:
-// Error (kConfig) that names the template, the line and the expression.
+// Error that names the template, the line and the expression: kDoesNotFit where it takes more
+// memory or output than the limits, else kConfig.
 class ChatTemplate {
  public:
   // `where` names the template in errors: a path.

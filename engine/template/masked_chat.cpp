@@ -15,19 +15,16 @@ std::optional<RenderedChat> render_first(const ChatTemplate& chat_template, Chat
   chat.add_generation_prompt = with_prompt;
   try {
     return chat_template.render(chat);
-  } catch (const Error&) {  // a template may refuse chats that end with some role
+  } catch (const Error& error) {  // a template may refuse chats that end with some role
+    if (error.code() != ErrorCode::kConfig) throw;
     return std::nullopt;
   }
 }
 
-// What of the ranges lies in another one.
-std::vector<ByteRange> within(const std::vector<ByteRange>& ranges, const ByteRange& limits) {
-  std::vector<ByteRange> parts;
-  for (const ByteRange& range : ranges) {
-    const ByteRange part = {std::max(range.begin, limits.begin), std::min(range.end, limits.end)};
-    if (part.begin < part.end) parts.push_back(part);
-  }
-  return parts;
+// Those that are not empty.
+std::vector<ByteRange> filled(std::vector<ByteRange> ranges) {
+  std::erase_if(ranges, [](const ByteRange& range) { return range.begin == range.end; });
+  return ranges;
 }
 
 // Of whole characters.
@@ -55,16 +52,14 @@ void set_words(config::Json& message, const char* words) {
 std::optional<std::string_view> beginning_of_any(const ChatTemplate& chat_template,
                                                  const Chat& chat, size_t index,
                                                  std::string_view turn, RenderedBytes& rendered) {
-  const auto& given = chat.messages->items();
-  config::Json messages(
-      config::Json::Array(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(index) + 1));
+  config::Json message = chat.messages->items()[index];
   Chat other = chat;
-  other.messages = &messages;
+  other.last = &message;
   for (const char* words : {"A", "z"}) {
-    set_words(messages.items().back(), words);
+    set_words(message, words);
     const auto text = render_first(chat_template, other, index + 1, false);
     if (!text) return std::nullopt;
-    rendered.add(text->text.size());
+    rendered.add(*text);
     turn = common_beginning(turn, text->text);
   }
   return turn;
@@ -108,12 +103,12 @@ std::optional<Begin> begin_of_later(const ChatTemplate& chat_template, const Cha
                                     size_t index, std::string_view turn, RenderedBytes& rendered) {
   const auto prompt = render_first(chat_template, chat, index, true);
   if (!prompt) return std::nullopt;
-  rendered.add(prompt->text.size());
+  rendered.add(*prompt);
   if (turn.starts_with(prompt->text)) return Begin{prompt->text.size(), false};
   const auto any = beginning_of_any(chat_template, chat, index, turn, rendered);
   const auto before = render_first(chat_template, chat, index, false);
   if (!any || !before) return std::nullopt;
-  rendered.add(before->text.size());
+  rendered.add(*before);
   const std::string_view begin = common_beginning(*any, prompt->text);
   const bool has_header = begin.starts_with(before->text) && begin.size() > before->text.size();
   return has_header ? std::optional(Begin{begin.size(), true}) : std::nullopt;
@@ -127,22 +122,45 @@ struct Added {
 // What message `index` adds to the messages before it in `turn`, the rendering up to that message,
 // and what of this is learned. Nothing when the message changes those before it.
 std::optional<Added> targets_of(const ChatTemplate& chat_template, const Chat& chat, size_t index,
-                                const RenderedChat& turn, bool has_blocks,
-                                RenderedBytes& rendered) {
-  rendered.add(turn.text.size());
+                                const RenderedChat& turn, RenderedBytes& rendered) {
+  rendered.add(turn);
   const auto begin = index == 0 ? begin_of_first(chat_template, chat, turn.text, rendered)
                                 : begin_of_later(chat_template, chat, index, turn.text, rendered);
   if (!begin) return std::nullopt;
-  const ByteRange added = {begin->at, turn.text.size()};
-  return Added{within(has_blocks ? turn.generated : std::vector{added}, added),
-               begin->leaves_prompt};
+  Added added = {{}, begin->leaves_prompt};
+  if (begin->at < turn.text.size()) added.targets.push_back({begin->at, turn.text.size()});
+  return added;
+}
+
+// The same by {% generation %} blocks: those that the messages before it do not have.
+std::optional<Added> blocks_of(const ChatTemplate& chat_template, const Chat& chat, size_t index,
+                               const RenderedChat& turn, RenderedBytes& rendered) {
+  rendered.add(turn);
+  if (index == 0) return Added{filled(turn.generated), false};
+  const auto prompt = render_first(chat_template, chat, index, true);
+  if (!prompt) return std::nullopt;
+  rendered.add(*prompt);
+  const std::vector<ByteRange>& before = prompt->generated;
+  if (before.size() > turn.generated.size() ||
+      !std::equal(before.begin(), before.end(), turn.generated.begin())) {
+    return std::nullopt;
+  }
+  const auto own = turn.generated.begin() + static_cast<std::ptrdiff_t>(before.size());
+  return Added{filled({own, turn.generated.end()}), !turn.text.starts_with(prompt->text)};
 }
 
 }  // namespace
 
-void RenderedBytes::add(size_t bytes) {
+// A value takes less time than the text of its size.
+void RenderedBytes::add(const RenderedChat& chat) {
+  constexpr size_t kFirstBlock = 64 << 10;  // of the heap, which most chats do not fill
+  const size_t value_bytes = std::max(chat.heap_bytes, kFirstBlock) - kFirstBlock;
+  add(chat.text.size() + value_bytes / 4);
+}
+
+void RenderedBytes::add(size_t text_bytes) {
   constexpr size_t kMost = size_t{256} << 20;
-  bytes_ += bytes;
+  bytes_ += text_bytes;
   if (bytes_ <= kMost) return;
   throw Error(ErrorCode::kConfig,
               "the chat has too many turns to tell what each of them adds (cut it into several, or "
@@ -165,7 +183,8 @@ std::optional<MaskedChat> render_turn(const ChatTemplate& chat_template, const C
   auto turn = render_first(chat_template, chat, index + 1, false);
   if (!turn) return std::nullopt;
   const bool has_blocks = chat_template.has_generation() && !turn->has_lost_blocks;
-  auto added = targets_of(chat_template, chat, index, *turn, has_blocks, rendered);
+  auto added = has_blocks ? blocks_of(chat_template, chat, index, *turn, rendered)
+                          : targets_of(chat_template, chat, index, *turn, rendered);
   if (!added) return std::nullopt;
   return MaskedChat{std::move(turn->text), std::move(added->targets), added->leaves_prompt};
 }
@@ -174,21 +193,18 @@ std::optional<MaskedChat> render_masked(const ChatTemplate& chat_template, const
   Chat chat = given;
   chat.add_generation_prompt = false;
   RenderedChat whole = chat_template.render(chat);
-  MaskedChat masked;
   if (chat_template.has_generation() && !whole.has_lost_blocks) {
-    std::copy_if(whole.generated.begin(), whole.generated.end(), std::back_inserter(masked.targets),
-                 [](const ByteRange& range) { return range.begin < range.end; });
-    masked.text = std::move(whole.text);
-    return masked;
+    return MaskedChat{std::move(whole.text), filled(std::move(whole.generated))};
   }
   const size_t count = std::min(chat.messages->items().size(), chat.message_count);
+  MaskedChat masked;
   RenderedBytes rendered;
   for (const size_t index : assistant_turns(chat)) {
     const bool is_last = index + 1 == count;
     const auto part = is_last ? std::nullopt : render_first(chat_template, chat, index + 1, false);
     if (!is_last && (!part || !whole.text.starts_with(part->text))) return std::nullopt;
     const RenderedChat& turn = is_last ? whole : *part;
-    const auto added = targets_of(chat_template, chat, index, turn, false, rendered);
+    const auto added = targets_of(chat_template, chat, index, turn, rendered);
     if (!added || added->targets.empty()) return std::nullopt;
     masked.targets.push_back(added->targets.front());
     masked.leaves_prompt = masked.leaves_prompt || added->leaves_prompt;

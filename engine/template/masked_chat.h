@@ -25,11 +25,13 @@ struct MaskedChat {
   bool leaves_prompt = false;
 };
 
-// What was rendered of one chat. A chat of very many turns, each of which is rendered with all
-// before it, would take hours. Failure: Error (kConfig) beyond 256 MiB.
+// What was rendered of one chat: texts and, by a quarter, values beyond a few. A chat of very many
+// turns, each of which is rendered with all before it, would take hours. Failure: Error (kConfig)
+// beyond 256 MiB.
 class RenderedBytes {
  public:
-  void add(size_t bytes);
+  void add(const RenderedChat& chat);
+  void add(size_t text_bytes);
 
  private:
   size_t bytes_ = 0;

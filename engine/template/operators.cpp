@@ -181,7 +181,7 @@ Value Renderer::repeat(const Value& value, int64_t given_count) {
   const size_t count = given_count < 0 ? 0 : static_cast<size_t>(given_count);
   const size_t size = value.is_string() ? value.size : value.sequence->size * sizeof(Value);
   if (size > 0 && count > settings_.limits.memory_bytes / size) {
-    fail("it repeats a value too often");
+    fail_for_memory("it repeats a value too often");
   }
   charge(count + size * count / 64);
   if (value.is_string()) {
@@ -229,7 +229,7 @@ Value Renderer::pair(const Entry& entry) {
 }
 
 void Renderer::require_room(const std::string& text) {
-  if (text.size() > settings_.limits.memory_bytes) fail("a text takes too much memory");
+  if (text.size() > settings_.limits.memory_bytes) fail_for_memory("a text takes too much memory");
 }
 
 Value Renderer::replaced(const Value& text, std::string_view from, std::string_view to,
@@ -237,7 +237,7 @@ Value Renderer::replaced(const Value& text, std::string_view from, std::string_v
   // Python refuses nothing, but the result may be long.
   const size_t places = from.empty() ? text.size + 1 : text.size / from.size();
   if (to.size() > 0 && places > settings_.limits.memory_bytes / to.size()) {
-    fail("the result of replace may take too much memory");
+    fail_for_memory("the result of replace may take too much memory");
   }
   Value value = string(replace(text.string(), from, to, most));
   value.is_markup = text.is_markup;

@@ -45,6 +45,10 @@ void Renderer::fail(const std::string& cause, const std::string& advice) {
   throw RenderFault{cause, advice};
 }
 
+void Renderer::fail_for_memory(const std::string& cause) {
+  throw RenderFault{cause, "", true};
+}
+
 void Renderer::charge(size_t steps) {
   steps_ += steps;
   if (steps_ > settings_.limits.steps) {
@@ -56,11 +60,13 @@ void Renderer::write(std::string_view text) {
   charge(text.size() / 64);
   if (out_ == &result_.text) {
     if (text.size() > settings_.limits.output_bytes - out_->size()) {
-      fail(fmt::format("the text has more than {} bytes", settings_.limits.output_bytes));
+      fail_for_memory(
+          fmt::format("the text has more than {} bytes", settings_.limits.output_bytes));
     }
   } else {
     captured_bytes_ += text.size();
-    if (captured_bytes_ > settings_.limits.memory_bytes) fail("it captures too much text");
+    if (captured_bytes_ > settings_.limits.memory_bytes)
+      fail_for_memory("it captures too much text");
   }
   out_->append(text);
 }

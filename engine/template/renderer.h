@@ -25,6 +25,7 @@ struct Scope {
 struct RenderFault {
   std::string cause;
   std::string advice;
+  bool is_of_memory = false;  // or of the output's size: TemplateLimits may have less than usual
 };
 
 struct Items {
@@ -50,6 +51,7 @@ class Renderer {
 
   // For the library.
   [[noreturn]] static void fail(const std::string& cause, const std::string& advice = "");
+  [[noreturn]] static void fail_for_memory(const std::string& cause);
   // Fails beyond the limit of steps; a step is about what one node takes.
   void charge(size_t steps);
   Value string(std::string_view text);

@@ -65,7 +65,8 @@ bool is_equal(int64_t left, double right) {
 
 void Heap::charge(size_t bytes) {
   if (bytes > limit_bytes_ - used_bytes_) {
-    throw Refusal{"it takes more memory than " + format_bytes(static_cast<int64_t>(limit_bytes_))};
+    throw Refusal{"it takes more memory than " + format_bytes(static_cast<int64_t>(limit_bytes_)),
+                  true};
   }
   used_bytes_ += bytes;
 }

@@ -208,12 +208,14 @@ class Heap {
  public:
   struct Refusal {
     std::string cause;
+    bool is_of_memory = false;
   };
 
   explicit Heap(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   // Counts bytes that are held elsewhere on behalf of the rendering.
   void charge(size_t bytes);
+  size_t used_bytes() const { return used_bytes_; }
   Value string(std::string_view text) { return joined(text, {}); }
   Value joined(std::string_view first, std::string_view second);
   Value sequence(SequenceKind kind, const std::vector<Value>& items);

@@ -199,6 +199,25 @@ void read_special_tokens(const Fields& config, TokenizerConfig& result) {
   }
 }
 
+}  // namespace
+
+// A later file overrides an earlier one.
+std::vector<NamedTemplate> chat_templates_in(const std::string& directory) {
+  std::vector<NamedTemplate> templates = read_template_files(directory);
+  if (!templates.empty()) return templates;
+  for (const char* name :
+       {"chat_template.json", "special_tokens_map.json", "tokenizer_config.json"}) {
+    const std::filesystem::path path = std::filesystem::path(directory) / name;
+    if (!std::filesystem::exists(path)) continue;
+    const Json json = Json::read_file(path.string(), kFileLimits, kFetchAgain);
+    const Fields config(json, path.string(), "");
+    if (config.has("chat_template")) templates = read_chat_templates(config, path.string());
+  }
+  return templates;
+}
+
+namespace {
+
 // Reads the files from which Transformers takes these values. A later file overrides an earlier
 // one.
 TokenizerConfig read_config(const std::filesystem::path& directory,
@@ -215,12 +234,8 @@ TokenizerConfig read_config(const std::filesystem::path& directory,
     if (const auto id = read_named_token(config, "bos_token", definition)) result.bos_id = id;
     if (const auto id = read_named_token(config, "eos_token", definition)) result.eos_id = id;
     read_special_tokens(config, result);
-    if (config.has("chat_template")) {
-      result.chat_templates = read_chat_templates(config, path.string());
-    }
   }
-  std::vector<NamedTemplate> templates = read_template_files(directory);
-  if (!templates.empty()) result.chat_templates = std::move(templates);
+  result.chat_templates = chat_templates_in(directory.string());
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/text/tokenizer.h"
 
@@ -12,5 +13,9 @@ namespace strata::text {
 // malformed, and for every step, member or value that is not supported, because ignoring it would
 // give other ids. `source` is the path, for messages.
 TokenizerDefinition read_tokenizer_json(std::string_view text, const std::string& source);
+
+// The chat templates of a model directory, from the files in which Transformers looks for them. A
+// directory without any has none. Failure: Error (kConfig) that names the file.
+std::vector<NamedTemplate> chat_templates_in(const std::string& directory);
 
 }  // namespace strata::text

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -52,6 +54,16 @@ std::string best_link(const std::string& run) {
   return run + "/best";
 }
 
+void require_place_for_best(const std::string& run) {
+  const std::string link = best_link(run);
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(link, ignored) || !model::is_there(link)) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("best: {} is no link to a checkpoint, and the best one takes this name "
+                          "(move it away, or leave out --keep-best)",
+                          link));
+}
+
 void BestCheckpoint::begin(int64_t last_step) {
   const std::vector<HeldOutLoss> evaluated =
       read_held_out_losses(run_ + "/" + kMetricsFile, last_step);
@@ -59,12 +71,6 @@ void BestCheckpoint::begin(int64_t last_step) {
   const std::string link = best_link(run_);
   checkpoint::remove_dangling(link);
   if (!options_.keeps) return;
-  if (model::is_there(link) && !checkpoint::linked_step(link)) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("best: {} is no link to a checkpoint, and the best one takes this name "
-                            "(move it away, or leave out --keep-best)",
-                            link));
-  }
   const std::string checkpoints = run_ + "/" + kCheckpointsFolder;
   const std::string best = checkpoint::checkpoint_path(checkpoints, losses_.best_step);
   if (losses_.best_step > 0 && model::is_there(best + "/manifest.json") &&

@@ -76,4 +76,7 @@ class BestCheckpoint {
 // The link of a run.
 std::string best_link(const std::string& run);
 
+// Throws Error (kConfig) where something else has its name.
+void require_place_for_best(const std::string& run);
+
 }  // namespace strata::train

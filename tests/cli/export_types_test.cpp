@@ -90,6 +90,24 @@ TEST_F(ExportTypes, AFinishedRunMakesItsModelAgainInOthers) {
   EXPECT_EQ((out + err_).find("rounded"), std::string::npos) << out << err_;
 }
 
+// A model answers by the template that it was trained with: its own of a name, ChatML or a file's.
+TEST_F(ExportTypes, TheChosenChatTemplateGoesWithTheModel) {
+  std::filesystem::create_directories(sandbox_ / "model/additional_chat_templates");
+  write_text(sandbox_ / "model/chat_template.jinja", "default");
+  write_text(sandbox_ / "model/additional_chat_templates/chatml.jinja", "its own");
+  train("run", {});
+  EXPECT_EQ(read_text(sandbox_ / "run/model/chat_template.jinja"), "default");
+  train("run", {"--resume", "--chat-template", "chatml"});
+  EXPECT_EQ(read_text(sandbox_ / "run/model/chat_template.jinja"), "its own");
+  write_text(sandbox_ / "mine.jinja", "a file's");
+  train("run", {"--resume", "--chat-template", "mine.jinja"});
+  EXPECT_EQ(read_text(sandbox_ / "run/model/chat_template.jinja"), "a file's");
+  std::filesystem::remove_all(sandbox_ / "model/additional_chat_templates");
+  train("other", {"--chat-template", "chatml"});
+  EXPECT_TRUE(read_text(sandbox_ / "other/model/chat_template.jinja").find("<|im_start|>") !=
+              std::string::npos);
+}
+
 TEST_F(ExportTypes, OfTheBf16RecipeLoseNothingThatItComputedWith) {
   const std::string out = train("run", {});
   EXPECT_EQ(out.find("rounded"), std::string::npos) << out;

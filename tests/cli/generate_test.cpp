@@ -298,6 +298,17 @@ TEST_F(Generate, AChatThatAsksNothingIsRefusedWithItsLine) {
             std::string::npos);
 }
 
+TEST_F(Generate, AChatOfWhichTheTemplateWritesNothingIsRefused) {
+  write_text(sandbox_ / "last.jinja", "{{ messages[-1]['content'] }}");
+  write_text(sandbox_ / "chats.jsonl", R"({"messages": [{"role": "user", "content": "A"}]})"
+                                       "\n"
+                                       R"({"messages": [{"role": "user", "content": ""}]})");
+  EXPECT_NE(
+      refused({"--chat", "--prompts-file", "chats.jsonl", "--chat-template", "last.jinja"}, kUsage)
+          .find("chats.jsonl:2: the chat template writes nothing for this chat"),
+      std::string::npos);
+}
+
 // As many as it has tokens, and not as it has room for, choose its factors.
 TEST_F(Generate, TurnsShortTextsByTheShortFactorsOfLongrope) {
   const auto text = [&](const std::string& factor, const char* length, const char* tokens) {

@@ -71,6 +71,28 @@ TEST_F(HeldOut, FilesMayComeLaterButNotBecomeOthers) {
   EXPECT_EQ(state_in(out_), state);
 }
 
+TEST_F(HeldOut, EvalMeasuresTheFilesOfADirectoryThatAreForValidation) {
+  std::filesystem::create_directories(sandbox_ / "hub");
+  std::filesystem::create_directories(sandbox_ / "only");
+  std::filesystem::copy(sandbox_ / "q.jsonl", sandbox_ / "hub/train.jsonl");
+  for (const char* folder : {"hub", "only"}) {
+    std::filesystem::copy(sandbox_ / "held.jsonl",
+                          sandbox_ / (std::string(folder) + "/validation.jsonl"));
+  }
+  const auto loss = [&](const char* data) {
+    EXPECT_EQ(start({"eval", "--model", "model", "--sequence-length", "32", "--data", data}), 0)
+        << err_;
+    return out_;
+  };
+  const std::string held_out = loss("held.jsonl");
+  EXPECT_EQ(loss("hub"), held_out);
+  EXPECT_NE(err_.find("eval: hub: its files for validation are measured: hub/validation.jsonl"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(loss("only"), held_out);
+  EXPECT_NE(loss("hub/train.jsonl"), held_out);
+}
+
 TEST_F(HeldOut, WeightsOfDataToEvaluateOnHaveNoEffect) {
   const Arguments eval = {"eval", "--model", "model", "--sequence-length", "32", "--data"};
   Arguments weighted = eval, plain = eval;

@@ -163,7 +163,8 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
   const std::string directory = folder_.path();
   files_[directory + "/dataset_info.json"] = R"({
     "first": {"file_name": "a.jsonl", "columns": {"prompt": "question", "response": "answer"}},
-    "second": {"file_name": "b.jsonl", "columns": {"prompt": "question"}},
+    "second": {"file_name": "b.jsonl", "columns": {"response": "answer", "prompt": "question"}},
+    "third": {"file_name": "b.jsonl", "columns": {"prompt": "question"}},
     "chats": {"file_name": "b.jsonl", "formatting": "sharegpt",
               "columns": {"messages": "turns"}, "tags": {"role_tag": "who", "content_tag": "says"}},
     "messages": {"file_name": "b.jsonl", "formatting": "sharegpt",
@@ -194,7 +195,10 @@ TEST_F(ForeignImport, LlamaFactoryFindsItsDataByName) {
             std::string::npos);
   EXPECT_NE(options(text("chats")).find("columns conversations=turns,from=who,value=says\n"),
             std::string::npos);
-  EXPECT_NE(fate(text("first,chats"), "dataset").find("--data"), std::string::npos);
+  EXPECT_HAS(fate(text("first,third"), "dataset"),
+             "refused: the entries name instruction=question, output=answer and "
+             "instruction=question (give them the same columns)");
+  EXPECT_HAS(fate(text("first,messages"), "dataset"), "output=answer and the usual columns");
   EXPECT_EQ(options(text("messages")).find("columns"), std::string::npos);
   EXPECT_HAS(options(text("openai")), "columns messages=turns,role=who\n");
   EXPECT_HAS(fate(text("other"), "dataset"), "refused: other: the formatting vicuna is not known");

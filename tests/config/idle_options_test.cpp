@@ -190,5 +190,12 @@ TEST(IdleGroups, RaiseNoRateBeyondItsBound) {
   EXPECT_EQ(groups(group + "0\n"), "") << "its gradients count in the norm";
 }
 
+// What is switched off needs nothing to be evaluated.
+TEST(IdleOptions, AreNotThoseThatAreOff) {
+  for (const char* name : {"--keep-best", "--sample-prompts"}) {
+    EXPECT_EQ(said(Command::kTrain, {name, "off"}), "") << name;
+  }
+}
+
 }  // namespace
 }  // namespace strata::config

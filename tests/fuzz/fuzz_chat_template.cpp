@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check(masked->targets, masked->text);
     }
   } catch (const Error& error) {
-    STRATA_CHECK(error.code() == ErrorCode::kConfig);
+    STRATA_CHECK(error.code() == ErrorCode::kConfig || error.code() == ErrorCode::kDoesNotFit);
   }
   return 0;
 }

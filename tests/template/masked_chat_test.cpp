@@ -231,6 +231,53 @@ TEST(MaskedChat, AnAnswerWithoutAHeaderOfThePromptIsNoTarget) {
   EXPECT_FALSE(turn_of(chat_template, {.messages = &messages}, 1).has_value());
 }
 
+// What a block has is learned, also of a text that the generation prompt has, in whole chats and in
+// turns alike.
+TEST(MaskedChat, BlocksOfATurnAreThoseThatItAdds) {
+  const Json messages = turns();
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}[think]"
+      "{{ m.content }};{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}"
+      "{{ '<assistant>[think]' if add_generation_prompt }}",
+      "x", {});
+  const Chat chat = {.messages = &messages};
+  const Texts targets = {"[think]日 one;", "[think]two\n;"};
+  EXPECT_EQ(targets_of(*render_masked(chat_template, chat)), targets);
+  EXPECT_EQ(targets_of(*turn_of(chat_template, chat, 1)), Texts{targets[0]});
+  EXPECT_EQ(targets_of(*turn_of(chat_template, chat, 3)), Texts{targets[1]});
+  EXPECT_FALSE(turn_of(chat_template, chat, 3)->leaves_prompt);
+  // A turn that takes away what earlier turns learned is not told from them.
+  const ChatTemplate strips = ChatTemplate::parse(
+      "{% for m in messages %}{% if m.role == 'assistant' and loop.last %}{% generation %}"
+      "{{ m.content }}{% endgeneration %}{% else %}{% generation %}x{% endgeneration %}{% endif %}"
+      "{% endfor %}",
+      "x", {});
+  EXPECT_FALSE(turn_of(strips, {.messages = &messages, .message_count = 1}, 1).has_value() &&
+               targets_of(*turn_of(strips, {.messages = &messages}, 1)).empty());
+}
+
+// Each rendering takes the time of all values of the chat, also of those that it does not write.
+TEST(MaskedChat, ManyRenderingsOfManyValuesAreRefused) {
+  std::string text = "[";
+  for (int k = 0; k < 200; ++k) {
+    text += std::string(k == 0 ? "" : ",") + R"({"role": "user", "content": "q"},)" +
+            R"({"role": "assistant", "content": "a", "meta": [)" + "1";
+    for (int n = 0; n < 2000; ++n) text += ",1";
+    text += "]}";
+  }
+  const Json messages = Json::parse(text + "]", "turns");
+  const ChatTemplate chat_template = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role + m.content }};{% endfor %}"
+      "{{ 'assistant' if add_generation_prompt }}",
+      "x", {});
+  try {
+    render_masked(chat_template, {.messages = &messages});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("too many turns"), std::string::npos) << error.what();
+  }
+}
+
 TEST(MaskedChat, WhatTheTemplateRefusesIsAnError) {
   const Json messages = Json::parse(R"([{"role": "assistant", "content": "first"}])", "turns");
   EXPECT_THROW((void)render_masked(template_of("llama2.jinja"), {.messages = &messages}), Error);

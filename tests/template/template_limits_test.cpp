@@ -22,8 +22,9 @@ std::string error_of(const std::string& source, const TemplateLimits& limits = {
                                  .text;
     return "rendered: " + text.substr(0, 100);
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig);
-    return error.what();
+    EXPECT_TRUE(error.code() == ErrorCode::kConfig || error.code() == ErrorCode::kDoesNotFit);
+    return (error.code() == ErrorCode::kDoesNotFit ? "too large: " : "") +
+           std::string(error.what());
   }
 }
 
@@ -80,7 +81,21 @@ TEST(TemplateLimits, MemoryIsBounded) {
         "{% set n = namespace(s=['a' * 1000000]) %}{% for k in range(20) %}"
         "{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s | tojson }}",
         "{{ ('a' * 100000) | list | join('0123456789' * 1000) }}"}) {
-    EXPECT_TRUE(error_of(source, limits).starts_with("render chat template")) << source;
+    EXPECT_NE(error_of(source, limits).find("render chat template"), std::string::npos) << source;
+  }
+}
+
+// The limits of memory and output depend on a budget, so that what goes beyond them is no fault of
+// the chat.
+TEST(TemplateLimits, WhatDoesNotFitSaysSo) {
+  const TemplateLimits limits = {.memory_bytes = 1 << 20, .output_bytes = 1 << 18};
+  for (const char* source :
+       {"{{ 'x' * 999999999 }}", "{{ [1] * 99999 }}", "{{ 'x' * 300000 }}",
+        "{% set a %}{% for k in range(99) %}{{ '0123456789' * 9999 }}{% endfor %}{% endset %}",
+        "{{ ('a' * 9999) | replace('a', 'b' * 9999) }}"}) {
+    const std::string error = error_of(source, limits);
+    EXPECT_TRUE(error.starts_with("too large: render chat template: dir/x.jinja:1: ")) << error;
+    EXPECT_TRUE(error.ends_with("(cut the chat into several, or raise --host-memory)")) << error;
   }
 }
 

@@ -105,14 +105,47 @@ TEST_F(BadRecords, AFileOfNothingElseIsAnError) {
   EXPECT_TRUE(
       contains(message, "a.jsonl: all 7 records cannot be read, the first because of this: "))
       << message;
-  // The kind that the first record gives the file is no other's.
+  EXPECT_TRUE(contains(error_of(write("b.jsonl", bad_lines().front()), skipping()),
+                       "b.jsonl: its only record cannot be read: "));
+}
+
+// Else a stray first record would throw away the file.
+TEST_F(BadRecords, MistakesOfTheFileOrTheOptionsAreNotSkipped) {
   const std::string text = R"({"text":"words"})"
                            "\n";
-  EXPECT_TRUE(contains(error_of(write("b.jsonl", text + kTaught + kTaught), {.length = 1}),
-                       "2 of 3 records of "));
+  EXPECT_TRUE(contains(error_of(write("a.jsonl", text + kTaught + kTaught), skipping()),
+                       "a.jsonl:2: holds messages, but the file began with text"));
+  DataOptions options = skipping();
+  options.chat_template = "rag";
+  const std::string chats = write("b.jsonl", kTaught + kTaught);
+  const std::string missing = error_of(chats, options);
+  EXPECT_TRUE(contains(missing, "b.jsonl:1: the model has no chat template")) << missing;
+  options.chat_template = write("broken.jinja", "{% for %}");
+  EXPECT_TRUE(contains(error_of(chats, options), "broken.jinja:1: "));
+  options.skips_bad_records = false;
+  const std::string counted = error_of(chats, options);
+  EXPECT_FALSE(contains(counted, "--bad-records")) << "it would not help: " << counted;
+}
+
+// How much memory a chat may take depends on the budget and the threads.
+TEST_F(BadRecords, WhatDoesNotFitIsNotSkipped) {
+  const std::string long_one =
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":")" +
+      words(17 << 20) + "\"}]}\n";
+  DataOptions options = skipping(16);
+  options.room_bytes = 96 << 20;
+  const std::string path = write("a.jsonl", kTaught + long_one);
+  try {
+    open(path, options);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDoesNotFit) << error.what();
+  }
 }
 
 TEST_F(BadRecords, TheRefusalNamesTheOption) {
+  EXPECT_TRUE(contains(error_of(write("b.jsonl", kTaught + "{\n"), {.length = 1}),
+                       "; --bad-records skip leaves it out"));
   const std::string message =
       error_of(write("a.jsonl", kTaught + "{\n" + kTaught + "{\n"), {.length = 1});
   EXPECT_TRUE(contains(message,

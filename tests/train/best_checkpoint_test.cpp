@@ -141,10 +141,13 @@ TEST_F(BestCheckpoints, AreNotKeptUnlessAsked) {
 }
 
 TEST_F(BestCheckpoints, SomethingElseOfThisNameIsRefusedAtTheStart) {
-  checkpoint_of(10);
+  require_place_for_best(run_);
+  fs::create_symlink("nothing", best_link(run_));
+  require_place_for_best(run_);
+  fs::remove(best_link(run_));
   fs::create_directory(best_link(run_));
   try {
-    begun(10);
+    require_place_for_best(run_);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);

@@ -244,6 +244,30 @@ TEST_F(DataChat, ReasoningInTheTextThatATemplateStripsIsWarnedOf) {
   EXPECT_TRUE(contains(captured.text(), "1 of 1 records has tools, calls of tools or reasoning"));
 }
 
+// The reasoning of answers that are not learned is stripped by many templates, on purpose.
+TEST_F(DataChat, ReasoningThatIsNotLearnedMayBeStripped) {
+  const text::Tokenizer tokenizer = test::byte_tokenizer(
+      "{% for m in messages %}{{ m.role[0] + (m.content if loop.last else "
+      "m.content.split('</think>')[-1]) }};{% endfor %}{{ 'a' if add_generation_prompt }}");
+  const std::string answer =
+      R"({"role":"assistant","content":"<think>why</think>A"},{"role":"user","content":"Q"},)";
+  const std::string last = R"({"role":"assistant","content":"B"}])";
+  const auto warnings = [&](const std::string& record, config::TrainOn train_on) {
+    const test::LogCapture captured;
+    Dataset::open({write("a.jsonl", record)}, &tokenizer,
+                  {.length = 64,
+                   .vocabulary = 300,
+                   .samples = config::SampleLayout::kRecord,
+                   .train_on = train_on});
+    return captured.text();
+  };
+  const std::string turns = R"({"messages":[{"role":"user","content":"Q"},)" + answer + last + "}";
+  EXPECT_EQ(warnings(turns, config::TrainOn::kLastAnswer), "");
+  std::string asked = R"({"prompt":[{"role":"user","content":"Q"},)" + answer;
+  asked.back() = ']';
+  EXPECT_EQ(warnings(asked + R"(,"completion":[)" + last + "}", config::TrainOn::kAnswers), "");
+}
+
 TEST_F(DataChat, ATemplateIsChosenByNameOrFile) {
   const std::string file = write("mine.jinja", "{% generation %}mine!{% endgeneration %}");
   EXPECT_TRUE(read("a.jsonl", kTurns, kPlain, file).starts_with("mine\n"));
@@ -253,6 +277,8 @@ TEST_F(DataChat, ATemplateIsChosenByNameOrFile) {
                        "--chat-template: chatml, or the path of a .jinja file"));
   EXPECT_TRUE(
       contains(refusal(kTurns, kPlain, "rag"), "the model has no chat template rag, only default"));
+  EXPECT_TRUE(contains(refusal(kTurns, kPlain, "gone.jinja"),
+                       "chat template: gone.jinja: there is no such file (give its path by"));
 }
 
 TEST_F(DataChat, WhatTheTemplateCannotRenderIsRefusedWithItsLine) {
