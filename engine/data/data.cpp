@@ -307,6 +307,12 @@ int64_t Dataset::token_count() const {
   return count;
 }
 
+int64_t Dataset::cut_count() const {
+  int64_t count = 0;
+  for (const Part& part : parts_) count += part.data.cut_count;
+  return count;
+}
+
 uint64_t Dataset::fingerprint() const {
   return with_draws(with_parts(with_parts(0, parts_), held_out_parts_));
 }

@@ -82,6 +82,7 @@ class Dataset {
   bool has_records() const;
   bool is_mixture() const { return !parts_.empty() && parts_.front().weight > 0; }
   int64_t token_count() const;
+  int64_t cut_count() const;  // records longer than a sample, which lose their ends
   // Fingerprint of training and held-out data (see TokenSequence::fingerprint).
   uint64_t fingerprint() const;
   uint64_t train_fingerprint() const;     // of --data without its files for validation

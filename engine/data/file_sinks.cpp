@@ -98,13 +98,15 @@ void RecordsSink::begin_line(int64_t line, int64_t bytes) {
 void RecordsSink::begin_record(bool has_lesson) {
   ++record_count_;
   has_lesson_ = has_lesson;
-  is_kept_ = false;
+  is_kept_ = has_target_ = false;
   if (!has_lesson) idle_.add(line_);
 }
 
 void RecordsSink::end_record(const ChatTrouble& trouble) {
   troubles_.add(trouble, line_);
-  if (has_lesson_ && !is_kept_) beyond_.add(line_);
+  if (!has_lesson_ || is_kept_) return;
+  beyond_.add(line_);
+  unmarked_ += has_target_ ? 0 : 1;
 }
 
 void RecordsSink::begin_document(bool is_chat) {
@@ -116,6 +118,7 @@ void RecordsSink::begin_document(bool is_chat) {
 
 void RecordsSink::begin_part(bool is_target) {
   is_target_ = is_target;
+  has_target_ = has_target_ || is_target;
   if (is_target && has_lesson_) remember();
 }
 
@@ -172,8 +175,15 @@ void RecordsSink::refuse_all() const {
                              record_count_ == 1 ? "its only record is"
                                                 : fmt::format("all {} records are", record_count_),
                              idle, idle.empty() || beyond.empty() ? "" : ", ", beyond,
-                             beyond.empty() ? "complete them"
-                                            : "shorten the prompts, or raise --sequence-length"));
+                             beyond.empty() ? "complete them" : advice_for_beyond()));
+}
+
+std::string RecordsSink::advice_for_beyond() const {
+  if (unmarked_ == 0) return "shorten the prompts, or raise --sequence-length";
+  return fmt::format(
+      "the {{% generation %}} blocks of the chat template leave out the answers of {} "
+      "of them: correct it, or choose another by --chat-template",
+      unmarked_);
 }
 
 void RecordsSink::warn() const {
@@ -189,10 +199,10 @@ void RecordsSink::warn() const {
   if (beyond_.count() > 0) {
     warnings.push_back(fmt::format(
         "data: {}: {} of {} records {} nothing to learn in the first {} ({}): {} left out "
-        "(shorten the prompts, or raise --sequence-length)",
+        "({})",
         path_, beyond_.count(), record_count_, beyond_.count() == 1 ? "has" : "have",
         counted(target_.options.length, "token"), beyond_.text(),
-        beyond_.count() == 1 ? "it is" : "they are"));
+        beyond_.count() == 1 ? "it is" : "they are", advice_for_beyond()));
   }
   troubles_.warn(path_, record_count_, warnings);
 }

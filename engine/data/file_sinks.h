@@ -107,6 +107,7 @@ class RecordsSink final : public FileSink {
  private:
   void remember();
   [[noreturn]] void refuse_all() const;
+  std::string advice_for_beyond() const;
   void warn() const;
 
   const std::string path_;
@@ -115,13 +116,15 @@ class RecordsSink final : public FileSink {
   int64_t record_count_ = 0;  // without those that are refused
   RefusedRecords refused_;
   LineNumbers idle_;
-  LineNumbers beyond_;  // with a lesson that no sample has
+  LineNumbers beyond_;    // with a lesson that no sample has
+  int64_t unmarked_ = 0;  // of these: the template's blocks leave it out
   ChatTroubles troubles_;
 
   // Of the record that is written.
   int64_t line_ = 0;
   bool has_lesson_ = false;
   bool is_kept_ = false;
+  bool has_target_ = false;
   bool is_chat_ = false;
   bool is_target_ = false;
 };

@@ -177,6 +177,15 @@ train::Inference::Loss evaluate_model(const config::Options& given,
                                .keeps_tail = !part,
                                .limits = train::limits_for_reading(options, facts),
                                .cache_directory = cache_directory});
+  if (data->cut_count() > 0) {
+    log(LogLevel::kWarning,
+        fmt::format(
+            "eval: {} longer than {} tokens, and what is behind them is not measured (raise "
+            "--sequence-length)",
+            data->cut_count() == 1 ? "1 record is"
+                                   : fmt::format("{} records are", data->cut_count()),
+            options.sequence_length));
+  }
   if (data->is_mixture()) {
     log(LogLevel::kWarning,
         "eval: the weights of --data have no effect: each token counts once (leave them out)");

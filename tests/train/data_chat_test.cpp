@@ -268,6 +268,21 @@ TEST_F(DataChat, ReasoningThatIsNotLearnedMayBeStripped) {
   EXPECT_EQ(warnings(asked + R"(,"completion":[)" + last + "}", config::TrainOn::kAnswers), "");
 }
 
+TEST_F(DataChat, BlocksThatLeaveOutTheAnswersAreNamed) {
+  const text::Tokenizer tokenizer = test::byte_tokenizer(
+      "{% for m in messages %}{{ m.content }}{% endfor %}{% generation %}{% endgeneration %}");
+  try {
+    Dataset::open({write("a.jsonl", kTurns)}, &tokenizer,
+                  {.length = 64, .vocabulary = 300, .samples = config::SampleLayout::kRecord});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_TRUE(contains(error.what(),
+                         "(the {% generation %} blocks of the chat template leave out the answers "
+                         "of 1 of them: correct it, or choose another by --chat-template)"))
+        << error.what();
+  }
+}
+
 TEST_F(DataChat, ATemplateIsChosenByNameOrFile) {
   const std::string file = write("mine.jinja", "{% generation %}mine!{% endgeneration %}");
   EXPECT_TRUE(read("a.jsonl", kTurns, kPlain, file).starts_with("mine\n"));
