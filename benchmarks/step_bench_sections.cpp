@@ -15,6 +15,7 @@ namespace strata::bench {
 namespace {
 
 constexpr double kProductsSeconds = 0.3;
+constexpr double kLongProductsSeconds = 5;
 
 std::string name_of(const model::BatchShape& shape, int micro_batches = 1) {
   const std::string one = fmt::format("{}x{}", shape.rows, shape.length);
@@ -59,11 +60,12 @@ plan::LowerBound bound_of(const Context& context, const Way& way, const plan::Pl
   return lower_bound_of(context.bench, way, plan, rates);
 }
 
-double products_rate(const Context& context, Recipe recipe, bool processor_time = false) {
+double products_rate(const Context& context, Recipe recipe, bool processor_time = false,
+                     double seconds = kProductsSeconds) {
   const DType dtype = weight_dtype(recipe);
   exec::ProbeOptions probe = context.probe;
   probe.processor_time = processor_time;
-  return exec::probe_products(probe, dtype, kProductsSeconds);
+  return exec::probe_products(probe, dtype, seconds);
 }
 
 }  // namespace
@@ -174,18 +176,25 @@ Resident resident_at(const Context& context, Way& way, double rho) {
 
 struct OffloadSamples {
   std::vector<double> resident_s, offloaded_s, against_resident, against_bound, prediction;
+  std::vector<double> products;  // GFLOP/s, the mean of before, between and after
   plan::LowerBound bound;
 };
 
 OffloadSamples compare(const Context& context, Run& resident, Run& run, const Way& way) {
   OffloadSamples samples;
+  // Products run as long as a tenth of a step: a processor is faster in a short time than in a long.
+  const double roof_s =
+      std::clamp(0.1 * run.planned().cost.predicted_s, kProductsSeconds, kLongProductsSeconds);
+  const auto products = [&] { return products_rate(context, way.recipe, false, roof_s); };
   for (int round = 0; round < context.settings.rounds; ++round) {
-    const double before = products_rate(context, way.recipe);
+    const double before = products();
     const double resident_s = median(resident.burst(context.settings.steps));
-    const double between = products_rate(context, way.recipe);
+    const double between = products();
     const double step_s = median(run.burst(context.settings.steps));
-    const double after = products_rate(context, way.recipe);
-    samples.bound = bound_of(context, way, run.plan(), 0.25 * (before + 2 * between + after));
+    const double after = products();
+    const double roof = 0.25 * (before + 2 * between + after);
+    samples.products.push_back(roof / 1e9);
+    samples.bound = bound_of(context, way, run.plan(), roof);
     samples.resident_s.push_back(resident_s);
     samples.offloaded_s.push_back(step_s);
     samples.against_resident.push_back(resident_s / step_s);
@@ -225,6 +234,7 @@ void offload_at(const Context& context, const model::BatchShape& shape, double r
   report.add({"offload", name + " resident / offloaded", "", samples.against_resident,
               rho >= 4 ? 0.95 : 0});
   report.add({"offload", name + " lower bound / measured", "", samples.against_bound, bound_goal});
+  report.add({"offload", name + " products beside it", "GFLOP/s", samples.products});
   report.add({"offload", name + " predicted / measured", "", samples.prediction});
   if (!context.settings.profile) return;
   report.note("the resident step, then the offloaded one:");

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 
 #include "engine/model/external.h"
 #include "engine/session/unit_options.h"
@@ -68,6 +70,26 @@ Unit Store::read_unit(const strata_unit& given) const {
   return unit;
 }
 
+// Of a unit whose shapes are known to be possible.
+std::vector<TensorSource> Store::read_sources(const strata_unit& given, const Unit& unit) const {
+  std::vector<TensorSource> sources;
+  for (size_t i = 0; i < unit.tensors.size(); ++i) {
+    const std::vector<int64_t>& shape = unit.tensors[i].shape;
+    const int64_t count =
+        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    sources.push_back(source_of(item_of(given.tensors, i, "add_unit", "tensor"), count,
+                                is_bf16_ ? DType::kBF16 : DType::kF32,
+                                fmt::format("add_unit: {}: {}", unit.name, unit.tensors[i].name)));
+  }
+  return sources;
+}
+
+bool Store::has_sources() const {
+  const auto is_given = [](const TensorSource& source) { return !source.path.empty(); };
+  return std::ranges::any_of(
+      sources_, [&](const auto& of_unit) { return std::ranges::any_of(of_unit, is_given); });
+}
+
 int32_t Store::add(const strata_unit& given) {
   if (session_) {
     refuse(ErrorCode::kUsage,
@@ -87,6 +109,7 @@ int32_t Store::add(const strata_unit& given) {
         {.name = tensor.name, .shape = tensor.shape, .group = tensor.group});
   }
   model::external_spec({segment});  // throws for shapes that cannot be
+  sources_.push_back(read_sources(given, unit));
   names_ = std::move(names);
   units_.push_back(std::move(unit));
   return static_cast<int32_t>(units_.size() - 1);
@@ -126,30 +149,48 @@ strata_tensor_info Store::tensor(int32_t unit, int32_t tensor) {
           .reserved = 0};
 }
 
+// Fills a piece of a plane from the tensor's source or by the caller's function.
+void Store::fill(const strata_load& load, SourceReader& reader, int32_t plane, int unit, int tensor,
+                 int64_t first, std::span<float> values) const {
+  const TensorSource& source = sources_[static_cast<size_t>(unit)][static_cast<size_t>(tensor)];
+  if (plane == STRATA_WEIGHTS && !source.path.empty()) return reader.read(source, first, values);
+  if (load.fill == nullptr) {
+    const Unit& of = units_[static_cast<size_t>(unit)];
+    refuse(ErrorCode::kUsage,
+           fmt::format("load: {}: {}: it has no source (give fill, or a source for each tensor)",
+                       of.name, of.tensors[static_cast<size_t>(tensor)].name));
+  }
+  const int asked =
+      load.fill(load.context, plane, unit, tensor, first, std::ssize(values), values.data());
+  if (asked != 0) refuse(ErrorCode::kInterrupted, "load: it was stopped (load again)");
+}
+
 void Store::load(const strata_load& load) {
   const bool is_new = load.checkpoint == nullptr;
-  if (is_new && load.fill == nullptr) {
-    refuse(ErrorCode::kUsage, "load: neither weights nor a checkpoint (give fill or checkpoint)");
+  const bool can_fill = load.fill != nullptr || has_sources();
+  if (is_new && !can_fill) {
+    refuse(ErrorCode::kUsage,
+           "load: neither weights nor a checkpoint (give fill, sources of tensors or checkpoint)");
   }
   std::atomic<bool> stop = false;
   const StopOnCancel scope(stop);
-  const auto values_of = [&load, &stop](int32_t plane) {
-    return [load, plane, &stop](int unit, int tensor, int64_t first, std::span<float> values) {
-      const int asked =
-          load.fill(load.context, plane, unit, tensor, first, std::ssize(values), values.data());
-      if (asked != 0 || stop)
-        throw Error(ErrorCode::kInterrupted, "load: it was stopped (load again)");
+  SourceReader reader;
+  const auto values_of = [&](int32_t plane) {
+    return [&, plane](int unit, int tensor, int64_t first, std::span<float> values) {
+      if (stop) refuse(ErrorCode::kInterrupted, "load: it was cancelled (load again)");
+      fill(load, reader, plane, unit, tensor, first, values);
     };
   };
   Session& session = opened();
   end_step();
   if (!is_new) {
-    load.fill == nullptr ? session.load(std::string(load.checkpoint))
-                         : session.load(values_of(STRATA_WEIGHTS), load.checkpoint);
+    can_fill ? session.load(values_of(STRATA_WEIGHTS), load.checkpoint)
+             : session.load(std::string(load.checkpoint));
     return;
   }
   InitialState initial = {.weights = values_of(STRATA_WEIGHTS)};
   if (load.fills_moments != 0) {
+    require_given(reinterpret_cast<const void*>(load.fill), "load", "fill");
     initial.exp_avg = values_of(STRATA_EXP_AVG);
     initial.exp_avg_sq = values_of(STRATA_EXP_AVG_SQ);
     initial.updates = load.updates;
@@ -214,13 +255,7 @@ void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t d
   }
   if (count == 0) return;
   require_given(values, "add_gradient", "values");
-  constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-  if (dtype < STRATA_F32 || dtype > STRATA_F16) {
-    refuse(ErrorCode::kUsage, fmt::format("add_gradient: dtype {}: unknown (give STRATA_F32, "
-                                          "STRATA_BF16 or STRATA_F16)",
-                                          dtype));
-  }
-  const DType type = kTypes[dtype - STRATA_F32];
+  const DType type = dtype_of(dtype, "add_gradient");
   std::array<float, 4096> piece;
   float* to = gradient_ + place.offset + first;
   for (int64_t done = 0; done < count; done += std::ssize(piece)) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/c/handles.h"
+#include "bindings/c/tensor_source.h"
 #include "engine/engine.h"
 
 namespace strata::c {
@@ -41,8 +42,12 @@ class Store : public Object {
  private:
   Session& opened();
   void clear(int32_t unit, const UnitUse& use) const;
+  void fill(const strata_load& load, SourceReader& reader, int32_t plane, int unit, int tensor,
+            int64_t first, std::span<float> values) const;
   strata_view view_of(int32_t unit, const UnitUse& use);
   Unit read_unit(const strata_unit& given) const;
+  std::vector<TensorSource> read_sources(const strata_unit& given, const Unit& unit) const;
+  bool has_sources() const;
 
   // Constant after construction
   const std::string options_;
@@ -50,7 +55,8 @@ class Store : public Object {
   const Sinks sinks_;
 
   std::vector<Unit> units_;
-  std::set<std::string> names_;  // of tensors
+  std::vector<std::vector<TensorSource>> sources_;  // of each unit's tensors
+  std::set<std::string> names_;                     // of tensors
   std::optional<Session> session_;
   PlanText plan_;
   int32_t acquired_ = -1;  // unit

@@ -127,6 +127,12 @@ typedef struct strata_tensor {
   int32_t dtype;  /* of the weights: 0 or that of the option recipe, STRATA_F32 or STRATA_BF16 */
   int32_t frozen; /* 1: not trained, as with strata_unit::frozen */
   int32_t group;  /* n: strata_update::groups[n - 1] has its settings; 0: in no such group */
+  /* A file that has its initial weights from byte source_offset on, row-major and without gaps, such
+   * as one of safetensors; null: strata_load::fill gives them. It is read while loading. */
+  const char* source;
+  int64_t source_offset;
+  int32_t source_dtype; /* of the elements there; 0: that of the weights */
+  int32_t reserved;
 } strata_tensor;
 
 typedef struct strata_unit {
@@ -180,8 +186,8 @@ typedef int (*strata_visit)(void* context, int32_t plane, int32_t unit, int32_t 
 
 typedef struct strata_load {
   size_t struct_size;
-  const char* checkpoint; /* the path of one; or null: `fill` gives all weights */
-  strata_fill fill;       /* with a checkpoint: needed for frozen weights, asked for those alone */
+  const char* checkpoint; /* the path of one; or null: sources and `fill` give all weights */
+  strata_fill fill; /* for weights without a source; with a checkpoint, for frozen ones alone */
   void* context;
   int32_t fills_moments; /* without a checkpoint: 1: asks for moments too; 0: they are zero */
   int32_t reserved;

@@ -165,6 +165,29 @@ class Stores(unittest.TestCase):
             elements = sum(np.prod(shape) for shape in SHAPES.values())
             self.assertAlmostEqual(store.step(0.0).grad_norm, 6 * np.sqrt(elements), places=4)
 
+    def test_weights_come_from_files(self):
+        given = weights()
+        with tempfile.NamedTemporaryFile() as file:
+            units, offset = [], 3
+            file.write(b"abc")
+            for unit in UNITS:
+                sources = {}
+                for name in unit.tensors:
+                    sources[name] = strata.Source(file.name, offset, "float32")
+                    offset += file.write(given[name].tobytes())
+                units.append(strata.Unit(unit.name, unit.tensors, sources=sources))
+            file.flush()
+            with strata.Store(units, OPTIONS) as store, loaded() as other:
+                store.load()
+                run_step(store, lambda name, value: value)
+                run_step(other, lambda name, value: value)
+                for name, values in other.state().items():
+                    np.testing.assert_array_equal(store.state()[name], values)
+            with self.assertRaisesRegex(strata.ConfigError, "too few for"):
+                strata.Store([strata.Unit("a", {"a": (9999,)}, sources={"a": strata.Source(file.name)})], OPTIONS)
+            with self.assertRaisesRegex(strata.ConfigError, "dtype int8"):
+                strata.Store([strata.Unit("a", {"a": (1,)}, sources={"a": strata.Source(file.name, 0, "int8")})], OPTIONS)
+
     def test_weights_of_16_bits(self):
         with loaded(recipe="bf16") as store:
             store.begin()

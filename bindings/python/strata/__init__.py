@@ -27,7 +27,7 @@ from ._library import (
     version as __version__,
 )
 from ._plan import Plan
-from ._store import GroupUpdate, Statistics, StepResult, Store, Unit, Use
+from ._store import GroupUpdate, Source, Statistics, StepResult, Store, Unit, Use
 from ._train import Model, RunResult, StepReport, plan, train
 from ._view import View
 
@@ -53,6 +53,7 @@ __all__ = [
     "PeerError",
     "Plan",
     "RunResult",
+    "Source",
     "Statistics",
     "StepReport",
     "StepResult",

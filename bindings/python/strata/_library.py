@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional, Type
 
-F32, BF16 = 1, 2
+F32, BF16, F16 = 1, 2, 3
+DTYPES = {"float32": F32, "bfloat16": BF16, "float16": F16}
 FORWARD, BACKWARD = 0, 1
 PLANES = {"weights": 0, "exp_avg": 1, "exp_avg_sq": 2}
 
@@ -186,6 +187,10 @@ class TensorStruct(Sized):
         ("dtype", c.c_int32),
         ("frozen", c.c_int32),
         ("group", c.c_int32),
+        ("source", c.c_char_p),
+        ("source_offset", c.c_int64),
+        ("source_dtype", c.c_int32),
+        ("reserved", c.c_int32),
     ]
 
 

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 @dataclass(frozen=True)
+class Source:
+    """A file that has a tensor's initial weights from byte `offset` on, row-major and without gaps.
+
+    dtype: "float32", "bfloat16" or "float16"; None: that of the weights."""
+
+    path: Union[str, "os.PathLike[str]"]
+    offset: int = 0
+    dtype: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Unit:
     """A part of a model whose weights are used together, such as a layer.
 
@@ -26,12 +37,14 @@ class Unit:
     frozen: True, or the names of tensors that are not trained; they have no gradient and are not in
         checkpoints.
     groups: numbers of groups by name, from 1; step() has settings for each.
+    sources: files with initial weights by name, which load() then reads by itself.
     """
 
     name: str
     tensors: Mapping[str, Sequence[int]]
     frozen: Union[bool, Collection[str]] = False
     groups: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,15 @@ class Statistics:
     nvme_bytes_written: int
     last_step_s: float
     last_stall_s: float
+
+
+def _set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:
+    if source.dtype is not None and source.dtype not in lib.DTYPES:
+        raise lib.ConfigError(f"{name}: source: dtype {source.dtype} (give one of {list(lib.DTYPES)})")
+    tensor.source = os.fsencode(source.path)
+    tensor.source_offset = source.offset
+    tensor.source_dtype = lib.DTYPES[source.dtype] if source.dtype is not None else 0
+
 
 
 class Store:
@@ -145,6 +167,8 @@ class Store:
                 frozen=int(name in frozen),
                 group=unit.groups.get(name, 0),
             )
+            if name in unit.sources:
+                _set_source(tensors[i], name, unit.sources[name])
             self._names[name] = (index, i, tuple(int(size) for size in shape))
         given = lib.UnitStruct(
             name=unit.name.encode(),
@@ -205,7 +229,8 @@ class Store:
     ) -> None:
         """Allocates memory and loads a state: `initial` weights, or a checkpoint that save() wrote.
 
-        With both, `initial` gives the frozen weights alone. `exp_avg` and `exp_avg_sq` are moments
+        Tensors with a source need no initial weights. With a checkpoint, `initial` gives the frozen
+        weights alone. `exp_avg` and `exp_avg_sq` are moments
         that have seen `updates` updates; without them moments are zero.
         """
         self._forget_views("load")
