@@ -182,7 +182,7 @@ struct OffloadSamples {
 
 OffloadSamples compare(const Context& context, Run& resident, Run& run, const Way& way) {
   OffloadSamples samples;
-  // Products run as long as a tenth of a step: a processor is faster in a short time than in a long.
+  // Products run for a tenth of a step: a processor is faster in a short time than in a long one.
   const double roof_s =
       std::clamp(0.1 * run.planned().cost.predicted_s, kProductsSeconds, kLongProductsSeconds);
   const auto products = [&] { return products_rate(context, way.recipe, false, roof_s); };

@@ -127,8 +127,8 @@ typedef struct strata_tensor {
   int32_t dtype;  /* of the weights: 0 or that of the option recipe, STRATA_F32 or STRATA_BF16 */
   int32_t frozen; /* 1: not trained, as with strata_unit::frozen */
   int32_t group;  /* n: strata_update::groups[n - 1] has its settings; 0: in no such group */
-  /* A file that has its initial weights from byte source_offset on, row-major and without gaps, such
-   * as one of safetensors; null: strata_load::fill gives them. It is read while loading. */
+  /* A file that has its initial weights from byte source_offset on, row-major and without gaps, as
+   * those of safetensors do; null: strata_load::fill gives them. It is read while loading. */
   const char* source;
   int64_t source_offset;
   int32_t source_dtype; /* of the elements there; 0: that of the weights */

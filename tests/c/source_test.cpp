@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial weights that a store reads from files by itself: of each type and at any offset they are
-// those that the caller's function would give, and frozen ones come from there with a checkpoint too.
+// those that the caller's function would give; frozen ones come from there with a checkpoint too.
 #include <cstring>
 #include <fstream>
 
