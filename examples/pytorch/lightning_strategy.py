@@ -24,13 +24,11 @@ class StoreStrategy(SingleDeviceStrategy):
         super().__init__(device="cpu")
         self.options, self.settings = options, settings
 
-    def setup(self, trainer):
+    def setup_optimizers(self, trainer):
         module = self.lightning_module
         batch = next(iter(module.train_dataloader()))
         state = strata.torch.offload(module, lambda: module.training_step(batch, 0), self.options)
-        optimizer = strata.torch.Optimizer(state, **self.settings)
-        module.configure_optimizers = lambda: optimizer
-        super().setup(trainer)
+        self.optimizers = [strata.torch.Optimizer(state, **self.settings)]
 
     def model_to_device(self):  # the weights stay in the store
         pass
@@ -50,6 +48,12 @@ class Model(lightning.LightningModule):
         logits = self.layers(batch[:, :-1]).transpose(1, 2)
         return nn.functional.cross_entropy(logits, batch[:, 1:])
 
+    def on_train_batch_end(self, outputs, *_):
+        print(f"step {self.trainer.global_step} loss {outputs['loss'].item():.7f}")
+
+    def configure_optimizers(self):
+        """The strategy's."""
+
 
 folder = pathlib.Path(sys.argv[1])
 (folder / "nvme").mkdir(parents=True)
@@ -62,4 +66,3 @@ trainer = lightning.Trainer(
     enable_progress_bar=False, enable_model_summary=False,
 )  # fmt: skip
 trainer.fit(model)
-print(f"loss {trainer.callback_metrics or trainer.logged_metrics}")

@@ -100,3 +100,22 @@ def test_fine_tuning_of_an_adapter_by_trl(directory, tmp_path):
     output = run("sft_lora.py", directory, tmp_path / "rows.jsonl", tmp_path / "out")
     assert 1 < loss_in(output) < 9
     assert (tmp_path / "out/adapter/adapter_model.safetensors").exists()
+
+
+def test_preferences_by_trl(directory, tmp_path):
+    for name in ("accelerate", "peft", "datasets", "trl"):
+        pytest.importorskip(name)
+    row = {"prompt": "The quick ", "chosen": "brown fox jumps", "rejected": "lazy dog sleeps"}
+    (tmp_path / "rows.jsonl").write_text((json.dumps(row) + "\n") * 8)
+    output = run("dpo.py", directory, tmp_path / "rows.jsonl", tmp_path / "out")
+    losses = [float(loss) for loss in re.findall(r"'loss': '?([0-9.]+)", output)]
+    assert len(losses) == 4 and losses[0] == pytest.approx(0.6931, abs=1e-4)  # ln 2
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 0.69
+    assert (tmp_path / "out/adapter/adapter_model.safetensors").exists()
+
+
+def test_the_strategy_of_lightning(tmp_path):
+    pytest.importorskip("lightning")
+    output = run("lightning_strategy.py", tmp_path / "out")
+    losses = [float(loss) for loss in re.findall(r"^step .* loss ([0-9.]+)", output, re.MULTILINE)]
+    assert len(losses) == 32 and losses[-1] < losses[0] - 0.3

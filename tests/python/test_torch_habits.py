@@ -156,6 +156,24 @@ def fails_in(where):
     return fails
 
 
+def passes_without_a_weight(case):
+    case.weight.requires_grad_(False)
+    assert not case.weight.requires_grad
+    with torch.no_grad():
+        assert loss_of(case.model, 77).isfinite()
+    case.weight.requires_grad = True
+
+
+def steps_without_a_weight(case):
+    case.weight.requires_grad_(False)
+    try:
+        loss_of(case.model, 78).backward()
+        case.optimizer.step()
+    finally:
+        case.weight.requires_grad_(True)
+        case.optimizer.zero_grad()
+
+
 WORKS = {
     "nothing": lambda case: None,
     "zero_grad": lambda case: (case.optimizer.zero_grad(), case.model.zero_grad()),
@@ -173,6 +191,7 @@ WORKS = {
     "an exception in the forward": fails_in("forward"),
     "an exception in the backward": fails_in("backward"),
     "requires_grad as it is": lambda case: case.weight.requires_grad_(True),
+    "a pass without requires_grad": passes_without_a_weight,
 }
 SAYS = {
     "param.grad": (lambda case: case.weight.grad, "optimizer.result.grad_norm"),
@@ -180,7 +199,7 @@ SAYS = {
         lambda case: nn.utils.clip_grad_norm_(case.model.parameters(), 1.0),
         "optimizer.clip_grad_norm_",
     ),
-    "requires_grad": (lambda case: case.weight.requires_grad_(False), "restore"),
+    "a step without requires_grad": (steps_without_a_weight, "requires_grad is off.*restore"),
     "to another type": (lambda case: case.model.to(torch.bfloat16), "before it is offloaded"),
     "cuda": (lambda case: case.model.cuda(), "before it is offloaded"),
     "another group": (

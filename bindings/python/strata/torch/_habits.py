@@ -17,6 +17,14 @@ def _refuse(what: str, way_out: str) -> NoReturn:
     raise lib.UsageError(f"offload: {what} ({way_out})")
 
 
+def refuse_other_training(what: str) -> NoReturn:
+    _refuse(
+        f"{what}: the store has state for the parameters that were trained when the model was "
+        "offloaded",
+        "call restore(), change it, and offload the model again",
+    )
+
+
 class StoredParameter(Guarded, nn.Parameter):
     """A parameter whose value, gradient and moments lie in a store."""
 
@@ -42,12 +50,14 @@ class StoredParameter(Guarded, nn.Parameter):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> "StoredParameter":
-        if requires_grad != self._is_trained():
-            _refuse(
-                "requires_grad: the store has state for the parameters that were trained when the "
-                "model was offloaded",
-                "call restore(), change it, and offload the model again",
-            )
+        """Between steps it is as it was when the model was offloaded; PEFT, say, takes it away for a
+        pass without adapters, and sets it again."""
+        if requires_grad == self._is_trained():
+            return self
+        if requires_grad and not getattr(self, "_is_off", False):
+            refuse_other_training("requires_grad")
+        self._is_off = not requires_grad
+        _REQUIRES_GRAD.__set__(self, requires_grad)
         return self
 
     def __deepcopy__(self, _memo: Any) -> NoReturn:

@@ -15,7 +15,7 @@ from .._plan import Options, Plan
 from .._store import GroupUpdate, StepResult, Store, Unit, Use
 from ._binder import Binder, gradient_of, take_away
 from ._copies import Copies, Tensors, fill_of
-from ._habits import Habits
+from ._habits import Habits, refuse_other_training
 from ._parts import Part, parts_of
 from ._ranks import Ranks
 from ._recorder import Recorder, evaluated, record
@@ -228,6 +228,9 @@ class Offloaded:
         if self._uses.mode != "step" or not self._has_gradients():
             self._idle("step")
             return None
+        for name in self._numbers:
+            if not self._parameters[name].requires_grad:
+                refuse_other_training(f"step: {name}: requires_grad is off")
         self._binder.unbind()
         self._uses.end_micro_batch()
         groups = [GroupUpdate(*settings.get(name, (0.0, 0.0))) for name in self._numbers]
