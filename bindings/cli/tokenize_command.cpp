@@ -62,6 +62,7 @@ class TokenPrinter {
                       int64_t bytes) {
     ++texts_;
     bytes_ += bytes;
+    are_records_ = true;
     tokens_ += std::ssize(ids);
     if (!options_.count) print(ids, learned);
   }
@@ -69,8 +70,8 @@ class TokenPrinter {
   void finish() const {
     if (!options_.count) return;
     if (!options_.json) {
-      print_line(counted(texts_, "text") + ", " + counted(bytes_, "byte") + ", " +
-                 counted(tokens_, "token"));
+      print_line(fmt::format("{}, {}{}, {}", counted(texts_, "text"), counted(bytes_, "byte"),
+                             are_records_ ? " of records" : "", counted(tokens_, "token")));
       return;
     }
     Json json = Json::object();
@@ -118,6 +119,7 @@ class TokenPrinter {
   const text::Tokenizer& tokenizer_;
   int64_t texts_ = 0;
   int64_t bytes_ = 0;
+  bool are_records_ = false;  // whose lines are counted, not their texts
   int64_t tokens_ = 0;
 };
 

@@ -98,6 +98,7 @@ void Training::prepare() {
   read_data();
   check_changes(train::changed_data(resumed_.about, *data_), resumed_.path, options_);
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
+  facts_.done_steps = resumed_.step;
   lacks_evaluation_ = train::lacks_evaluation(options_, steps_, resumed_.step, resumed_.is_own);
   train::warn_of_long_step(options_, *data_);
   if (trains()) log_changes(resumed_);

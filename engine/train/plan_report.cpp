@@ -140,8 +140,9 @@ PlanReport report_of(const RunPlan& run) {
   report.bottleneck = bottleneck_of(report.simulated);
   report.rated_write_bytes =
       run.drives.rated_write_bytes * static_cast<double>(ceil_div(world, run.ranks_on_node));
-  const auto steps = static_cast<double>(run.steps);
+  const auto steps = static_cast<double>(run.steps - run.done_steps);
   report.run = {.steps = run.steps,
+                .left = run.steps - run.done_steps,
                 .seconds = steps * report.simulated.step_s,
                 .tokens = steps * report.tokens,
                 .write_bytes = steps * static_cast<double>(report.write_bytes),
@@ -191,6 +192,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("state_bytes_per_parameter", report.state_bytes_per_parameter);
   config::Json whole = config::Json::object();
   whole.set("steps", report.run.steps);
+  whole.set("steps_left", report.run.left);
   whole.set("seconds", report.run.seconds);
   whole.set("tokens", report.run.tokens);
   whole.set("nvme_write_bytes", report.run.write_bytes);

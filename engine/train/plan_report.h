@@ -13,8 +13,10 @@
 namespace strata::train {
 
 // The whole run. Without a number of steps, all is 0.
+// Of a whole run, or of the steps that are left of it.
 struct RunTotals {
-  int64_t steps = 0;
+  int64_t steps = 0;  // of the whole run
+  int64_t left = 0;
   double seconds = 0;
   double tokens = 0;
   double write_bytes = 0;

@@ -89,10 +89,16 @@ void add_run(const RunPlan& plan, const PlanReport& report, PlanLines& table) {
     return table.add("run", "not known (give --steps N, or --data PATH for one pass over it)",
                      kWhy);
   }
+  const std::string all = fmt::format("{} {}{}", format_count(static_cast<double>(run.steps)),
+                                      plural(run.steps, "step"), of_all_ranks(plan));
+  if (run.left == 0) return table.add("run", "nothing is left of " + all, kWhy);
+  const std::string which =
+      run.left == run.steps
+          ? all
+          : fmt::format("{} left of {}", format_count(static_cast<double>(run.left)), all);
   std::string text =
-      fmt::format("{} {}{}: {}, {} {}", format_count(static_cast<double>(run.steps)),
-                  plural(run.steps, "step"), of_all_ranks(plan), format_duration(run.seconds),
-                  format_count(run.tokens), plural(static_cast<int64_t>(run.tokens), "token"));
+      fmt::format("{}: {}, {} {}", which, format_duration(run.seconds), format_count(run.tokens),
+                  plural(static_cast<int64_t>(run.tokens), "token"));
   if (run.write_bytes > 0) {
     text += fmt::format(", {} written, {} of the drives' rated life{}",
                         format_drive_bytes(run.write_bytes), format_share(run.drive_life),

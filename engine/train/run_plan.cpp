@@ -267,6 +267,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.ranks_on_node = sharing;
   run.processes = facts.processes;
   run.steps = facts.steps;
+  run.done_steps = std::min(facts.done_steps, facts.steps);
   run.checkpoint_every = options.checkpoint_every;
   run.keep_checkpoints = options.keep_checkpoints;
   run.drives = drives_of(options, facts.machine);

@@ -30,6 +30,7 @@ struct RunFacts {
   bool elsewhere = false;                   // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;                // ranks that share memory and drives; 0: all
   int64_t steps = 0;                        // of the whole run; 0: not known
+  int64_t done_steps = 0;                   // of these, before this start
   std::optional<int> only_rank;             // plan_run() makes only the plan of this rank
   bool processes = false;                   // each rank is a process
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
@@ -64,6 +65,7 @@ struct RunPlan {
   int64_t ranks_on_node = 1;
   bool processes = false;        // each rank is a process
   int64_t steps = 0;             // of the whole run; 0: not known
+  int64_t done_steps = 0;        // of these, before this start
   int64_t checkpoint_every = 0;  // steps; 0: kCheckpointEveryS
   int64_t keep_checkpoints = 0;
   Drives drives;

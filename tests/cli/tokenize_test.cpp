@@ -89,7 +89,7 @@ TEST_F(Tokenize, PrintsRecordsAsTrainingTokenizesThem) {
   EXPECT_EQ(with({"--json", "--train-on", "everything", "--special", "off"}),
             R"({"ids": [2, 1, 0], "learned": [true, true, true]})"
             "\n");
-  EXPECT_EQ(with({"--count"}), "1 text, 31 bytes, 5 tokens\n");
+  EXPECT_EQ(with({"--count"}), "1 text, 31 bytes of records, 5 tokens\n");
 }
 
 TEST_F(Tokenize, PrintsChatsByTheirTemplate) {

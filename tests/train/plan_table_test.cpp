@@ -276,6 +276,14 @@ TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   EXPECT_HAS(text, format_drive_bytes(report.run.write_bytes) + " written, ");
   EXPECT_HAS(text, "4 drives are rated for 28.0 PB: ");
   EXPECT_LACKS(text, "it wears them out");
+  basis.facts.done_steps = 990;
+  const RunPlan resumed = planned(basis);
+  EXPECT_EQ(report_of(resumed).run.seconds, 10 * report_of(resumed).simulated.step_s);
+  EXPECT_HAS(plan_table(resumed, report_of(resumed)), "run      10 left of 1000 steps: ");
+  basis.facts.done_steps = 1000;
+  const RunPlan over = planned(basis);
+  EXPECT_HAS(plan_table(over, report_of(over)), "run      nothing is left of 1000 steps");
+  basis.facts.done_steps = 0;
   basis.facts.steps = static_cast<int64_t>(1.5 * 1000 / report.run.drive_life);
   const RunPlan longer = planned(basis);
   EXPECT_HAS(plan_table(longer, report_of(longer)),
