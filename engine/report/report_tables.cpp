@@ -181,7 +181,8 @@ std::string drives_section(const RunRecord& run) {
   std::vector<Row> rows = {{"read by steps so far", train::format_drive_bytes(read)},
                            {"written by steps so far", train::format_drive_bytes(written)}};
   if (const Number whole = RunRecord::number(run.plan, {"run", "nvme_write_bytes"})) {
-    rows.push_back({"written from the last start to the end, as planned", train::format_drive_bytes(*whole)});
+    rows.push_back(
+        {"written from the last start to the end, as planned", train::format_drive_bytes(*whole)});
   }
   const Number rated = RunRecord::number(run.plan, {"drives", "rated_write_bytes"});
   std::string about = "Loading and checkpoints are not in these numbers.";

@@ -99,7 +99,8 @@ TEST_F(Reports, SayWhatTheFilesSay) {
   EXPECT_SAYS(text, "<tr><td>a step reads from drives</td><td>1.95 KiB</td><td>1.95 KiB</td>");
   EXPECT_SAYS(text, "By the plan, a step is limited by NVMe writes.");
   EXPECT_SAYS(text, "<tr><td>written by steps so far</td><td>8.00 MB</td></tr>");
-  EXPECT_SAYS(text, "<tr><td>written by the whole run, as planned</td><td>16.0 MB</td></tr>");
+  EXPECT_SAYS(
+      text, "<tr><td>written from the last start to the end, as planned</td><td>16.0 MB</td></tr>");
   EXPECT_SAYS(text, "<tr><td>share of it written so far</td><td>10%</td></tr>");
   EXPECT_SAYS(text, "The rating is assumed");
   EXPECT_SAYS(text, "Host memory: 1 MiB of 2 MiB");
