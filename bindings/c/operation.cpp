@@ -23,7 +23,8 @@ struct Work {
   bool is_cancelled = false;          // Guarded by mu
   std::atomic<bool>* stop = nullptr;  // Guarded by mu; of the call that runs, see StopOnCancel
   bool is_over = false;               // Guarded by mu
-  strata_status status = STRATA_OK;   // Guarded by mu until it is over, then constant, as `text`
+  // Guarded by mu; constant once it is over.
+  strata_status status = STRATA_OK;
   std::string text;
   std::jthread thread;  // joined by who closes the handle
 };
@@ -69,23 +70,19 @@ strata_status status_of(strata_work work, void* context) noexcept {
 void run(Work& work, strata_work call, strata_over over, void* context) {
   current = &work;
   const strata_status status = status_of(call, context);
-  {
-    const std::lock_guard lock(work.mu);
-    work.status = status;
-    if (status != STRATA_OK) work.text = strata_error_text();
-  }
+  std::string text = status == STRATA_OK ? "" : strata_error_text();  // before calls of `over`
   if (over != nullptr) over(context, status);
   const std::lock_guard lock(work.mu);
+  work.status = status;
+  work.text = std::move(text);
   work.is_over = true;
   work.is_over_now.notify_all();
 }
 
 strata_operation_state state_of(Work& work) {
   const std::lock_guard lock(work.mu);
-  return {.struct_size = 0,
-          .is_over = work.is_over,
-          .status = work.is_over ? work.status : STRATA_OK,
-          .text = work.is_over ? work.text.c_str() : ""};
+  return {
+      .struct_size = 0, .is_over = work.is_over, .status = work.status, .text = work.text.c_str()};
 }
 
 }  // namespace

@@ -51,11 +51,9 @@ Counts count_bad(const std::string& path, const text::Tokenizer& tokenizer,
     if (is_blank(item)) return true;
     try {
       check_record(item, path, line, options.rules, kind, chats);
-    } catch (const NotOfTheRecord&) {
-      counts.can_skip = false;
+    } catch (const Error& error) {
       counts.bad.add(line);
-    } catch (const Error&) {
-      counts.bad.add(line);
+      counts.can_skip = counts.can_skip && is_skipped(error, {.skips_bad = true});
     }
     ++counts.records;
     counts.is_cut = counts.records == kCountedMax || now_s() > end_s;

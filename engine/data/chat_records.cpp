@@ -14,6 +14,7 @@
 #include "engine/data/record_messages.h"
 #include "engine/text/text_files.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer_read.h"
 
 namespace strata::data {
 namespace {
@@ -54,8 +55,14 @@ std::string read_template(const std::string& path) {
                           path));
 }
 
-bool is_skipped(const ChatRecord& record, size_t turn) {
-  return std::ranges::binary_search(record.skipped, turn);
+// The template that --chat-template names, where a model has its `own`.
+std::optional<text::NamedTemplate> chosen_template(const std::string& name,
+                                                   const std::vector<text::NamedTemplate>& own) {
+  if (name.ends_with(".jinja")) return text::NamedTemplate{name, read_template(name), name};
+  const auto found = std::ranges::find(own, name, &text::NamedTemplate::name);
+  if (found != own.end()) return *found;
+  if (name != "chatml") return std::nullopt;
+  return text::NamedTemplate{"chatml", kChatMl, "chatml"};
 }
 
 // How many targets a chat with generation blocks has up to the message of a turn; nothing when the
@@ -83,9 +90,9 @@ bool remove_skipped(const templates::ChatTemplate& chat_template, const template
   size_t done = 0;
   templates::RenderedBytes rendered;
   for (size_t k = 0; k < turns.size(); ++k) {
-    const bool skipped = is_skipped(record, turns[k]);
+    const bool skipped = record.skips(turns[k]);
     const bool is_last = k + 1 == turns.size();
-    if (!is_last && is_skipped(record, turns[k + 1]) == skipped) continue;
+    if (!is_last && record.skips(turns[k + 1]) == skipped) continue;
     std::optional<size_t> end = is_last ? whole.targets.size() : k + 1;
     if (!is_last && chat_template.has_generation()) {
       end = targets_until(chat_template, chat, turns[k], whole, rendered);
@@ -127,13 +134,11 @@ templates::TemplateLimits limits_of(int64_t memory_bytes) {
 
 }  // namespace
 
-std::string template_to_export(const std::string& chosen,
-                               const std::vector<text::NamedTemplate>& own) {
-  if (chosen.ends_with(".jinja")) return read_template(chosen);
-  const auto is_chosen = [&](const text::NamedTemplate& one) { return one.name == chosen; };
-  const auto found = std::ranges::find_if(own, is_chosen);
-  if (found != own.end()) return chosen == "default" ? "" : found->source;
-  return chosen == "chatml" ? plain_chat_ml() : "";
+std::string template_to_export(const std::string& chosen, const std::string& model_directory) {
+  if (chosen.empty() || chosen == "default") return "";
+  const auto found = chosen_template(chosen, text::chat_templates_in(model_directory));
+  if (!found) return "";
+  return found->source == kChatMl ? plain_chat_ml() : found->source;
 }
 
 ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen,
@@ -144,22 +149,10 @@ ChatRecords::ChatRecords(const text::TokenizerConfig& config, std::string chosen
       limits_(limits_of(memory_bytes)) {}
 
 std::optional<text::NamedTemplate> ChatRecords::find(bool has_tools) const {
-  const auto named = [&](std::string_view name) -> std::optional<text::NamedTemplate> {
-    for (const text::NamedTemplate& one : config_.chat_templates) {
-      if (one.name == name) return one;
-    }
-    return std::nullopt;
-  };
-  if (chosen_.ends_with(".jinja")) {
-    return text::NamedTemplate{chosen_, read_template(chosen_), chosen_};
-  }
-  if (!chosen_.empty()) {
-    const auto found = named(chosen_);
-    if (found || chosen_ != "chatml") return found;
-    return text::NamedTemplate{"chatml", kChatMl, "chatml"};
-  }
-  const auto for_tools = has_tools ? named("tool_use") : std::nullopt;
-  return for_tools ? for_tools : named("default");
+  const std::vector<text::NamedTemplate>& own = config_.chat_templates;
+  if (!chosen_.empty()) return chosen_template(chosen_, own);
+  const auto for_tools = has_tools ? chosen_template("tool_use", own) : std::nullopt;
+  return for_tools ? for_tools : chosen_template("default", own);
 }
 
 // `instead`: what does without a template.
@@ -226,7 +219,7 @@ void ChatRecords::render(const ChatRecord& record, const std::string& where, con
     }
     templates::RenderedBytes rendered;
     for (const size_t turn : turns) {
-      if (is_prompt(turn) || is_skipped(record, turn)) continue;
+      if (is_prompt(turn) || record.skips(turn)) continue;
       auto one = templates::render_turn(chat_template, chat, turn, rendered);
       if (!one) {
         throw Error(

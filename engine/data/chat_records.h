@@ -19,11 +19,10 @@ struct TokenizerConfig;
 
 namespace strata::data {
 
-// The template that a model needs which was trained with --chat-template `chosen`, where its `own`
+// The template that a model needs which was trained with --chat-template `chosen`, where its own
 // default is another: what a .jinja file has, one of its own with this name, or ChatML; else empty.
 // Failure: Error that names the file.
-std::string template_to_export(const std::string& chosen,
-                               const std::vector<text::NamedTemplate>& own);
+std::string template_to_export(const std::string& chosen, const std::string& model_directory);
 
 // Renders the chats of records, and of those who ask a model, with a template of the model.
 //

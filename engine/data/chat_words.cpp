@@ -55,8 +55,7 @@ ChatWords::ChatWords(const ChatRecord& record) {
     const Json& message = record.messages.items()[k];
     add_names(message.find("tool_calls"), words_);
     words_.push_back(text_in(message.find("function_call"), "name"));
-    const bool is_learned =
-        k >= record.prompt_count && !std::ranges::binary_search(record.skipped, k);
+    const bool is_learned = k >= record.prompt_count && !record.skips(k);
     if (is_learned && text_in(&message, "role") == "assistant") add_reasoning(message, words_);
   }
 }

@@ -58,8 +58,7 @@ void learn_last(RecordText& record) {
   for (size_t k = chat.prompt_count; k < messages.size(); ++k) {
     if (messages[k].find("role")->string() == "assistant") last = k;
   }
-  const bool learns_last =
-      std::find(chat.skipped.begin(), chat.skipped.end(), last) == chat.skipped.end();
+  const bool learns_last = !chat.skips(last);
   record.has_lesson =
       learns_last && last < messages.size() &&
       (has_some(messages[last], "content") || has_some(messages[last], "tool_calls"));

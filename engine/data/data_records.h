@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -68,8 +69,9 @@ struct ChatRecord {
   config::Json messages;
   size_t prompt_count = 0;      // messages before the first that may be a target
   std::vector<size_t> skipped;  // messages of the assistant that are no targets, in order
-  bool learns_all = false;      // every message is a target
-  config::Json tools;           // null where the record has none, as the rest
+  bool skips(size_t message) const { return std::ranges::binary_search(skipped, message); }
+  bool learns_all = false;  // every message is a target
+  config::Json tools;       // null where the record has none, as the rest
   config::Json documents;
   config::Json variables;  // of the template
 };

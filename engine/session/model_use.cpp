@@ -25,7 +25,6 @@
 #include "engine/session/inference_setup.h"
 #include "engine/session/resume.h"
 #include "engine/session/run_data.h"
-#include "engine/text/tokenizer_read.h"
 #include "engine/train/mesh_choice.h"
 #include "engine/train/resume_check.h"
 #include "engine/train/run_directory.h"
@@ -224,10 +223,8 @@ Exported export_model(const config::Options& given) {
   const auto model = collect_model(options, failures);
   collect_files(options, failures);
   std::string chat_template;
-  failures.collect([&] {
-    chat_template =
-        data::template_to_export(options.chat_template, text::chat_templates_in(options.model));
-  });
+  failures.collect(
+      [&] { chat_template = data::template_to_export(options.chat_template, options.model); });
   failures.throw_if_any("cannot start strata export");
   const checkpoint::CheckpointManifest manifest =
       checkpoint::read_manifest(options.resume_checkpoint);

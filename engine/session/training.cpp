@@ -26,7 +26,6 @@
 #include "engine/model_files/other_files.h"
 #include "engine/session/mesh_setup.h"
 #include "engine/session/prompts.h"
-#include "engine/text/tokenizer_read.h"
 #include "engine/train/best_checkpoint.h"
 #include "engine/train/executor_options.h"
 #include "engine/train/plan_report.h"
@@ -207,10 +206,8 @@ void Training::open_places(std::optional<config::Machine>& profile) {
       train::apply_groups(spec, options_);
     });
   }
-  failures.collect([&] {
-    chat_template_ =
-        data::template_to_export(options_.chat_template, text::chat_templates_in(options_.model));
-  });
+  failures.collect(
+      [&] { chat_template_ = data::template_to_export(options_.chat_template, options_.model); });
   failures.collect([&] {
     if (options_.continues_samples()) prompts_ = read_sample_prompts(options_);
   });
