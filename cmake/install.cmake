@@ -8,6 +8,7 @@ install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCD
 install(DIRECTORY examples/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/strata)
 
 install(FILES engine/engine.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/strata/engine)
+install(FILES engine/comm/transport.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/strata/engine/comm)
 install(FILES engine/base/environment.h engine/base/error.h engine/base/log.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/strata/engine/base)
 install(EXPORT strata-targets NAMESPACE strata:: DESTINATION ${package})

@@ -12,6 +12,7 @@
 
 #include "engine/base/environment.h"
 #include "engine/base/error.h"
+#include "engine/comm/transport.h"
 
 // The engine as a library: the only header that code outside of this repository includes.
 //
@@ -70,7 +71,8 @@ struct StepResult {
   double loss = 0;       // mean over the targets, nats; 0 for declared units
   double grad_norm = 0;  // before clipping
   int64_t left_out = 0;  // uses of declared units that the caller left out
-  // False: gradients of declared units were not finite; weights and moments are as before.
+  // False: gradients of declared units were not finite, or another rank discarded the step; weights
+  // and moments are as before.
   bool applied = true;
 };
 
@@ -100,6 +102,25 @@ struct UnitOptions {
   double eps = 1e-8;
   double weight_decay = 0;
   double clip = 0;  // the largest norm of all gradients; 0: no clipping
+};
+
+// Which rank a session of declared units is, and where all of them meet: by `directory`, `address`
+// or `lend`. The ranks have the same units, options and order, and each has its part of the state.
+struct RankPlace {
+  int rank = 0;
+  int ranks_on_node = 0;  // ranks of a machine, which follow each other; 0: all are on this one
+  // On one machine: a directory of theirs alone, which no other user may enter; it need not exist.
+  std::string directory = {};
+  // HOST:PORT, where rank 0 listens, and a secret of at least 16 bytes that only the ranks know.
+  std::string address = {};
+  std::string secret = {};
+  // An interface of this machine, or its address, for the data, which TCP carries; empty: the one
+  // that reaches rank 0. The network must be trusted.
+  std::string interface = {};
+  // Carries the data by the caller's own network instead. Then rank 0 chooses the secret, and
+  // `address` may be left out on one machine, or have port 0.
+  comm::LendTransport lend = nullptr;
+  double connect_s = 300;  // in which all ranks come
 };
 
 enum class UnitPass : uint8_t { kForward, kBackward };
@@ -225,6 +246,11 @@ void bench_io(const std::string& options, Sinks sinks,
 // and backward, descending, unless order() declares another. Calling a function of another kind is
 // an Error (kUsage).
 //
+// With the option `ranks`, as many sessions of declared units share the state of one model: each
+// calls join(), and then all make the same calls in the same order, in processes or threads of
+// their own. Each passes its own data through the units, and gradients are summed over the ranks. A
+// rank that fails or is gone ends the others' calls with Error (kPeer, its reason).
+//
 // Guarantees: every plan that runs was accepted by the verifier. A session prints nothing, handles
 // no signal, never ends the process and shares nothing with other sessions; it reports to the
 // sinks. Results have the same bits wherever state lies. Threads: one at a time. The session starts
@@ -249,7 +275,8 @@ class Session {
   // `options`: a JSON object with those options of `strata train` that declared units have, by name
   // and with their defaults: host_memory (for everything that the session holds), nvme, nvme_rate,
   // recipe, accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io,
-  // io_deadline. Patterns match names of tensors. Throws Error (kUsage) for other options.
+  // io_deadline, ranks, zero_stage, shard_ranks, reduce_dtype. Patterns match names of tensors.
+  // Throws Error (kUsage) for other options.
   static Session open_units(const std::vector<Unit>& units, const std::string& options,
                             Sinks sinks = {});
   Session(Session&& other) noexcept;  // afterwards only close() of `other` may be called
@@ -287,6 +314,9 @@ class Session {
   // uses of the micro-batch before the one that it is asked for, and a backward that is left out
   // counts as gradients of zero.
   void order(const std::vector<UsedUnits>& uses, bool may_leave_out = false);
+  // With the option `ranks`: before load(), and again after close() or a failure. Returns when all
+  // ranks are there.
+  void join(const RankPlace& place);
   void begin(double lr);
   void begin();                              // of a step that ends with end(settings)
   UnitUse acquire(int unit, UnitPass pass);  // blocks until the unit's weights are in memory
@@ -295,6 +325,8 @@ class Session {
   void release();
   void end_micro_batch();  // leaves out the rest of its uses, where the order allows that
   StepResult end();
+  // Of several ranks, all must give the same settings; one that discards the step discards it for
+  // all, and the others' result is not applied.
   StepResult end(const UpdateSettings& settings);
   // Ends the step without an update: weights, moments and counts are as before begin().
   void discard();
@@ -307,7 +339,8 @@ class Session {
   std::vector<double> use_seconds();
   TensorPlace place(int unit, int tensor) const;  // may be called at any time
   // Visits a plane of all trained tensors, unit by unit. Reads the whole state, so it takes as long
-  // as a checkpoint. Not within a step. What the visitor throws loses the state.
+  // as a checkpoint. Not within a step. What the visitor throws loses the state. Of several ranks,
+  // all see all tensors, each in pieces that do not follow each other.
   void read(StatePlane plane, const StateVisitor& visitor);
   UnitStatistics statistics();
 

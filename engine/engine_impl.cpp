@@ -9,10 +9,13 @@
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/frozen_source.h"
 #include "engine/checkpoint/model_sink.h"
+#include "engine/comm/text_exchange.h"
+#include "engine/config/limits.h"
 #include "engine/model_files/file.h"
 #include "engine/session/generation_config.h"
 #include "engine/session/given_state.h"
 #include "engine/session/model_use.h"
+#include "engine/session/shared_planes.h"
 #include "engine/train/checkpoint_session.h"
 #include "engine/train/executor_options.h"
 
@@ -58,7 +61,7 @@ const train::RunPlan& Session::Impl::plan() {
     throw Error(ErrorCode::kConfig,
                 fmt::format("ranks: {}: a caller drives one rank (leave it out)", options_.ranks));
   }
-  plan_ = kind_ == SessionKind::kUnits ? session::plan_units(spec_, options_)
+  plan_ = kind_ == SessionKind::kUnits ? session::plan_units(spec_, options_, rank_)
                                        : session::PlanRequest(options_, cache_directory_).plan();
   return *plan_;
 }
@@ -73,22 +76,78 @@ session::Training& Session::Impl::training(const char* call) {
   return *training_;
 }
 
+void Session::Impl::join(const RankPlace& place) {
+  const auto ranks = static_cast<int>(options_.ranks);
+  const int on_node = place.ranks_on_node > 0 ? place.ranks_on_node : ranks;
+  const auto require_right = [](bool is_right, const std::string& what) {
+    if (!is_right) throw Error(ErrorCode::kUsage, "join: " + what);
+  };
+  require_right(ranks > 1, "the option ranks is 1 (give the number of ranks there)");
+  require_right(!live_, "a state is loaded (close the session first)");
+  require_right(place.rank >= 0 && place.rank < ranks,
+                fmt::format("rank {} of {} (give 0 to {})", place.rank, ranks, ranks - 1));
+  require_right(
+      ranks % on_node == 0,
+      fmt::format("{} ranks on each machine: they do not divide {} (give as many on each)", on_node,
+                  ranks));
+  const bool has_secret = !place.address.empty() && !place.secret.empty();
+  require_right(!place.directory.empty() || has_secret || place.lend,
+                "no place to meet (give directory, address and secret, or lend)");
+  require_right(!place.lend || on_node == ranks || !place.address.empty(),
+                "ranks on several machines have no address (give rank 0's, port 0 for any)");
+  job_.reset();
+  if (rank_.rank != place.rank || rank_.on_node != on_node) plan_.reset();
+  rank_ = {.rank = place.rank, .on_node = on_node};
+  if (!options_.is_given("threads")) {
+    options_.threads = std::max<int64_t>(1, config::read_limits().cores / on_node);
+  }
+  auto job = std::make_unique<train::Job>(train::MeetingPlace{.directory = place.directory,
+                                                              .address = place.address,
+                                                              .secret = place.secret,
+                                                              .lend = place.lend,
+                                                              .interface = place.interface,
+                                                              .rank = place.rank,
+                                                              .ranks = ranks,
+                                                              .ranks_on_node = on_node,
+                                                              .deadline_s = place.connect_s});
+  groups_ = job->join(session::mesh_of_units(options_, place.rank),
+                      {.deadline_s = train::kPatienceS}, place.connect_s);
+  job_ = std::move(job);
+}
+
 void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {
-  close();
+  if (live_ && live_->failed()) close();
+  unload();
+  if (kind_ == SessionKind::kUnits && options_.ranks > 1 && !job_) {
+    throw Error(ErrorCode::kUsage, fmt::format("load: this session is one of {} ranks, which have "
+                                               "not met (start with join)",
+                                               options_.ranks));
+  }
+  try {
+    with_ranks([&] { load_state(checkpoint, initial); });
+  } catch (const std::exception&) {
+    close();  // ranks of which one has failed meet anew
+    throw;
+  }
+}
+
+void Session::Impl::load_state(const std::string& checkpoint, const InitialState& initial) {
   if (!options_.machine.empty()) {
     throw Error(ErrorCode::kConfig, "load: machine: " + options_.machine +
                                         ": the plan is for that machine, and steps run on this "
                                         "one (leave the option out; plan() alone may have it)");
   }
   const train::RunPlan& run = plan();
+  train::compare_plans(run.ranks.front(), groups_.trainer);
   exec::StepSettings settings = {.beta1 = options_.betas.first,
                                  .beta2 = options_.betas.second,
                                  .eps = options_.eps,
                                  .weight_decay = options_.weight_decay,
                                  .clip = options_.clip};
-  exec::ExecutorOptions executor = train::executor_options(options_, run, 0, {});
+  exec::ExecutorOptions executor = train::executor_options(options_, run, rank_.rank, groups_);
   executor.external = kind_ == SessionKind::kUnits;
   if (kind_ == SessionKind::kUnits) {
+    if (job_) executor.deadline_s = train::kPatienceS;  // others may compute as long as they like
     if (!initial.weights && has_frozen(spec_)) {
       throw Error(ErrorCode::kUsage,
                   "load: some units are frozen, and checkpoints have no frozen weights (give "
@@ -104,20 +163,28 @@ void Session::Impl::load(const std::string& checkpoint, const InitialState& init
   }
   std::optional<checkpoint::CheckpointReader> reader;
   if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
-  auto loaded = std::make_unique<session::Live>(run, executor, settings, may_leave_out_);
+  auto loaded =
+      std::make_unique<session::Live>(run, executor, settings, may_leave_out_, groups_.trainer);
   if (reader) {
     const checkpoint::CheckpointManifest& manifest = reader->manifest();
     loaded->load(*reader, manifest.step, manifest.updates.value_or(manifest.step));
   } else {
     loaded->load(*source_, 0, initial.updates);
   }
+  if (job_) groups_.trainer->barrier();  // so that all have loaded, or none
   live_ = std::move(loaded);
 }
 
-void Session::Impl::close() {
+void Session::Impl::unload() {
   live_.reset();
   frozen_.reset();
   source_.reset();
+}
+
+void Session::Impl::close() {
+  unload();
+  groups_ = {};
+  job_.reset();
 }
 
 StepResult Session::Impl::result_of(const session::Live& live, const exec::Instance& instance) {
@@ -125,7 +192,7 @@ StepResult Session::Impl::result_of(const session::Live& live, const exec::Insta
           .loss = live.loss(),
           .grad_norm = instance.grad_norm,
           .left_out = live.left_out(),
-          .applied = instance.finite};
+          .applied = instance.finite && !instance.discards};
 }
 
 std::string Session::Impl::save(const std::string& directory) {
@@ -135,10 +202,25 @@ std::string Session::Impl::save(const std::string& directory) {
   session::require_no_run(directory, state.step());
   const train::RunPlan& run = plan();
   train::CheckpointSession checkpoints(
-      *run.spec, *run.spec, run.ranks.front(), nullptr,
+      *run.spec, *run.spec, run.ranks.front(), groups_.trainer,
       {.directory = directory, .keep = kKeepAll, .nonce = "", .trainer = config::Json::object()});
-  checkpoints.save(state.step(), [&](exec::StateSink& sink) { return state.stream(sink); });
-  return checkpoints.last_path();
+  std::string path;
+  with_ranks([&] {
+    state.drain();
+    checkpoints.save(state.step(), [&](exec::StateSink& sink) { return state.stream(sink); });
+    path = comm::broadcast_text(groups_.trainer, checkpoints.last_path());
+  });
+  return path;
+}
+
+void Session::Impl::read(StatePlane plane, const StateVisitor& visitor) {
+  constexpr Plane kOf[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
+  session::Live& state = live("read");
+  state.require_no_step("read");
+  with_ranks([&] {
+    session::visit_plane(state, this->plan(), kOf[static_cast<size_t>(plane)], visitor,
+                         groups_.trainer);
+  });
 }
 
 void Session::Impl::export_model(const std::string& directory) {

@@ -10,6 +10,7 @@
 #include "engine/session/live.h"
 #include "engine/session/setup.h"
 #include "engine/session/training.h"
+#include "engine/train/job.h"
 
 // What a Session holds. engine_impl.cpp has what all kinds share, engine.cpp the calls of runs and
 // of sessions that a caller drives, engine_units.cpp those of declared units.
@@ -35,7 +36,21 @@ class Session::Impl {
   session::Training& training(const char* call);
 
   void load(const std::string& checkpoint, const InitialState& initial);
+  void join(const RankPlace& place);
+  void read(StatePlane plane, const StateVisitor& visitor);
   void close();
+  void load_state(const std::string& checkpoint, const InitialState& initial);
+  void unload();
+  // Where `call` fails, other ranks would wait for this one: they end too.
+  template <typename Call>
+  void with_ranks(const Call& call) {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      if (job_) job_->abort(error.what());
+      throw;
+    }
+  }
   static StepResult result_of(const session::Live& live, const exec::Instance& instance);
   std::string save(const std::string& directory);
   void export_model(const std::string& directory);
@@ -49,6 +64,9 @@ class Session::Impl {
 
   model::ModelSpec spec_;  // of declared units
   bool may_leave_out_ = false;
+  session::UnitRank rank_;           // this session's among the ranks
+  std::unique_ptr<train::Job> job_;  // of several; outlives live_
+  train::RankGroups groups_;
   std::unique_ptr<session::Training> training_;
   bool is_over_ = false;  // train() was called and has begun
   std::optional<train::RunPlan> plan_;

@@ -8,7 +8,6 @@
 
 #include "engine/engine_impl.h"
 #include "engine/model/external.h"
-#include "engine/session/given_state.h"
 #include "engine/session/unit_options.h"
 
 namespace strata {
@@ -96,11 +95,6 @@ UnitUse use_of(const exec::SegmentUse& use) {
   return {use.weights, use.gradient, use.gradient_first};
 }
 
-Plane plane_of(StatePlane plane) {
-  constexpr Plane kPlanes[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
-  return kPlanes[static_cast<size_t>(plane)];
-}
-
 }  // namespace
 
 std::unique_ptr<Session::Impl> Session::Impl::of_units(const std::vector<Unit>& units,
@@ -136,6 +130,12 @@ void Session::order(const std::vector<UsedUnits>& uses, bool may_leave_out) {
   }
   model::set_uses(std::move(order), impl_->spec_);
   impl_->may_leave_out_ = may_leave_out;
+}
+
+void Session::join(const RankPlace& place) {
+  impl("join").require({SessionKind::kUnits}, "join");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->join(place);
 }
 
 void Session::load(const InitialWeights& initial, const std::string& checkpoint) {
@@ -257,10 +257,7 @@ TensorPlace Session::place(int unit, int tensor) const {
 void Session::read(StatePlane plane, const StateVisitor& visitor) {
   impl("read").require({SessionKind::kUnits}, "read");
   const Environment::Scope scope(&impl_->environment_);
-  session::Live& live = impl_->live("read");
-  live.require_no_step("read");
-  session::PlaneSink sink(*impl_->plan().spec, plane_of(plane), visitor);
-  live.stream(sink);
+  impl_->read(plane, visitor);
 }
 
 UnitStatistics Session::statistics() {

@@ -23,6 +23,7 @@ class Store : public Object {
   Store(const char* options, Sinks sinks);
 
   int32_t add(const strata_unit& unit);
+  void join(const RankPlace& place) { opened().join(place); }
   PlanText& plan();
   strata_tensor_info tensor(int32_t unit, int32_t tensor);
   void load(const strata_load& load);

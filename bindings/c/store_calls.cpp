@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bindings/c/lent_transport.h"
 #include "bindings/c/store.h"
 
 using namespace strata;     // NOLINT: the functions below are outside of any namespace
@@ -23,6 +24,12 @@ strata_status strata_store_add_unit(strata_store* store, const strata_unit* unit
   return with<Store>(store, "store_add_unit", [&](Store& self) {
     const int32_t added = self.add(read_struct(unit, "store_add_unit", "unit"));
     if (index != nullptr) *index = added;
+  });
+}
+
+strata_status strata_store_join(strata_store* store, const strata_ranks* ranks) {
+  return with<Store>(store, "store_join", [&](Store& self) {
+    self.join(place_of(read_struct(ranks, "store_join", "ranks")));
   });
 }
 

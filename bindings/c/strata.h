@@ -99,7 +99,7 @@ typedef struct strata_step_result {
   int64_t step;     /* counted from 1, or from the step after the loaded checkpoint */
   double loss;      /* mean over the targets, nats; 0 for a store */
   double grad_norm; /* of all gradients, before clipping */
-  int32_t applied;  /* 0: gradients of a store were not finite, and nothing was updated */
+  int32_t applied; /* 0: gradients of a store were not finite, or another rank discarded the step */
   int32_t left_out; /* uses of a store that the caller left out */
 } strata_step_result;
 
@@ -225,10 +225,50 @@ typedef struct strata_statistics {
   double last_stall_s; /* of the last step, how long acquire waited */
 } strata_statistics;
 
+/* What strata_transport::wait returns, or any other number for a failure. */
+enum { STRATA_TRANSFER_DONE = 0, STRATA_TRANSFER_INTERRUPTED = 1 };
+
+/* A framework's own means to move bytes between ranks, which a store uses in place of TCP. It moves
+ * bytes only: sums are the library's, so results do not depend on it. The k-th send of a rank to
+ * another over a channel meets the k-th receive there, of equal size. Several threads call, for one
+ * channel one at a time; interrupt comes from any thread. `context` is the first argument. */
+typedef struct strata_transport {
+  size_t struct_size;
+  void* context;
+  /* Begin a transfer and return 0 with a name for it in `transfer`, or return another number. The
+   * data stay where they are until the transfer ends. They must not wait for the other rank. */
+  int (*send)(void* context, int32_t channel, int32_t peer, const void* data, int64_t bytes,
+              void** transfer);
+  int (*receive)(void* context, int32_t channel, int32_t peer, void* data, int64_t bytes,
+                 void** transfer);
+  /* Waits until the bytes have moved, at most so many seconds. */
+  int (*wait)(void* context, void* transfer, double seconds);
+  /* Lets the wait return soon, because another rank is gone. Null: it goes on until it is over. */
+  void (*interrupt)(void* context, void* transfer);
+  /* Ends a transfer, moved or not, whose data must not be used any more. Once for each. */
+  void (*end)(void* context, void* transfer);
+} strata_transport;
+
+/* Which of the ranks a store is, and where they meet: by directory, address or transport. */
+typedef struct strata_ranks {
+  size_t struct_size;
+  int32_t rank;
+  int32_t ranks_on_node; /* ranks of a machine, which follow each other; 0: all are on this one */
+  const char* directory; /* on one machine: one that no other user may enter; it need not exist */
+  const char* address;   /* HOST:PORT where rank 0 listens */
+  const char* secret;    /* with address: at least 16 bytes that only the ranks know */
+  const char* interface; /* of this machine, for the data; null: the one that reaches rank 0 */
+  /* Carries the data; then rank 0 chooses the secret, and on one machine the address. Null: TCP, on
+   * a network that must be trusted. */
+  const strata_transport* transport;
+  double connect_s; /* in which all ranks come; 0: 300 */
+} strata_ranks;
+
 /* Opens a store without units. `options`: a JSON object with options of the program `strata train`
  * by name and with their defaults, or null: host_memory (of this store), nvme, nvme_rate, recipe
  * ("bf16" or "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze and
- * groups (patterns on names of tensors), io, io_deadline. `sinks` may be null.
+ * groups (patterns on names of tensors), io, io_deadline, and for several ranks: ranks, zero_stage,
+ * shard_ranks, reduce_dtype. `sinks` may be null.
  * Errors: _USAGE, _CONFIG. Creates and measures nothing. */
 STRATA_API strata_status strata_store_open(const char* options, const strata_sinks* sinks,
                                            strata_store** store);
@@ -242,6 +282,13 @@ STRATA_API strata_status strata_store_add_unit(strata_store* store, const strata
  * gradients of zero. Errors: _CONFIG for an order that cannot be; _USAGE after plan or load. */
 STRATA_API strata_status strata_store_order(strata_store* store, const strata_use* uses,
                                             size_t count, int32_t may_leave_out);
+/* With the option `ranks`: as many stores share the state of one model, each with its own data.
+ * All join, before load and again after unload or a failure, and then make the same calls in the
+ * same order, from processes or threads of their own. Gradients are summed over the ranks. A step
+ * that one of them discards is discarded by all. Returns when all are there. When a rank fails or
+ * is gone, calls of the others return STRATA_ERROR_PEER with its reason. Errors: _USAGE, _CONFIG;
+ * _DEADLINE names ranks that did not come. */
+STRATA_API strata_status strata_store_join(strata_store* store, const strata_ranks* ranks);
 /* Plans where state lies and when it moves. Creates nothing. When no plan fits, returns
  * _DOES_NOT_FIT, and `plan` says so. No unit can be added afterwards. `plan` may be null. */
 STRATA_API strata_status strata_store_plan(strata_store* store, strata_plan* plan);
@@ -288,13 +335,14 @@ STRATA_API strata_status strata_store_step(strata_store* store, const strata_upd
 /* Ends the step, or the micro-batch without a backward, at any point without an update: state and
  * counts are as before begin. It takes as long as the passes that are left. */
 STRATA_API strata_status strata_store_discard(strata_store* store);
-/* Writes a checkpoint below the directory; `path`, if not null, receives its path. Replaces one of
- * the same step. Not within a step. */
+/* Writes a checkpoint below the directory, which all ranks must see; `path`, if not null, receives
+ * its path. Replaces one of the same step. Not within a step. Any number of ranks can load it. */
 STRATA_API strata_status strata_store_save(strata_store* store, const char* directory,
                                            const char** path);
 /* Passes one plane of all trained tensors to `visit`, unit by unit. Reads the whole state. Not
- * within a step. _INTERRUPTED when `visit` stopped it, which changes nothing. To change a plane,
- * read all three and load them with strata_load::fill. */
+ * within a step. Of several ranks, all see all of it, rank by rank. _INTERRUPTED when `visit`
+ * stopped it, which changes nothing. To change a plane, read all three and load them with
+ * strata_load::fill. */
 STRATA_API strata_status strata_store_read(strata_store* store, int32_t plane, strata_visit visit,
                                            void* context);
 /* Copies one trained tensor's plane to values[count]. As strata_store_read(), it reads all state.

@@ -20,6 +20,16 @@ int Error::exit_code() const {
   }
 }
 
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an unknown failure";
+  }
+}
+
 Error system_error(ErrorCode code, const std::string& what, int errno_value,
                    const std::string& advice) {
   // Advice about an object does not help where the process has no more files.

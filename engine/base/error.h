@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,9 @@ class Error : public std::runtime_error {
  private:
   ErrorCode code_;
 };
+
+// The text of an exception that was caught.
+std::string text_of(const std::exception_ptr& failure);
 
 // The Error of a failed system call: appends strerror(errno_value) and advice (see advice.h).
 Error system_error(ErrorCode code, const std::string& what, int errno_value,

@@ -15,6 +15,7 @@ struct ExchangeOptions {
   // The same for all ranks of the group; no group of the job has had that name before.
   std::string name = "world";
   std::vector<int> ranks = {};  // of the job, in the order of the group; empty for all
+  int channel = 0;              // of a transport that is lent
   double connect_s = 300;       // the longest wait for a rank to come
   GroupOptions group = {};
 };

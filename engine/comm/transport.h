@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 namespace strata::comm {
 
@@ -30,5 +32,11 @@ class Transport {
   virtual std::unique_ptr<Transfer> receive(int peer, void* data, int64_t bytes) = 0;
   virtual void close() = 0;  // for good; transfers that are under way fail
 };
+
+// Makes the transports of a network that is not this library's. `ranks`: of the job, in the order
+// of a group. The transports of one channel connect these ranks with each other, apart from those
+// of other channels. May be called again for a channel whose transport is gone.
+using LendTransport =
+    std::function<std::unique_ptr<Transport>(int channel, const std::vector<int>& ranks)>;
 
 }  // namespace strata::comm

@@ -270,13 +270,9 @@ void Executor::Impl::submit(Instance& instance) {
 // Arithmetic cannot be broken off, and may take minutes.
 void Executor::Impl::say_failure_if_late(const std::exception_ptr& failure) const {
   if (!progress_.does_arithmetic()) return;
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    log(LogLevel::kWarning,
-        fmt::format("{}; wait until the arithmetic under way is done, then the run ends",
-                    error.what()));
-  }
+  log(LogLevel::kWarning,
+      fmt::format("{}; wait until the arithmetic under way is done, then the run ends",
+                  text_of(failure)));
 }
 
 // Waits until no lane uses the instance any more, because after a failure the caller frees it.
@@ -288,7 +284,7 @@ void Executor::Impl::await_over(Instance& instance) {
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);
-    abort_all(options_.groups, "the run failed");
+    abort_all(options_.groups, text_of(failure).c_str());
     say_failure_if_late(failure);
     end_lanes();
     std::rethrow_exception(failure);

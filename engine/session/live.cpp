@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <string_view>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -20,6 +22,15 @@ double sum_of(const std::vector<double>& parts) {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
+uint64_t hash_of(const exec::StepSettings& settings, const std::vector<exec::GivenGroup>& groups) {
+  std::vector<double> values = {settings.lr, settings.clip, settings.weight_decay};
+  for (const exec::GivenGroup& group : groups) {
+    values.insert(values.end(), {group.lr, group.weight_decay});
+  }
+  const auto* bytes = reinterpret_cast<const char*>(values.data());
+  return std::hash<std::string_view>()({bytes, values.size() * sizeof(double)});
+}
+
 void check_lr(double lr) {
   if (std::isfinite(lr) && lr >= 0) return;
   throw Error(ErrorCode::kConfig,
@@ -29,12 +40,13 @@ void check_lr(double lr) {
 }  // namespace
 
 Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
-           const exec::StepSettings& settings, bool may_leave_out)
+           const exec::StepSettings& settings, bool may_leave_out, comm::Group* group)
     : run_(plan),
       plan_(plan.ranks.front()),
       settings_(settings),
       external_(options.external),
       may_leave_out_(may_leave_out),
+      group_(group),
       executor_(plan_, *plan.spec, options) {}
 
 void Live::load(exec::StateSource& source, int64_t step, int64_t updates) {
@@ -271,18 +283,21 @@ const exec::Instance& Live::end() {
   check_lr(instance_->settings.lr);
   finish_passes();
   failed_ = true;
+  agree_on_end();
   if (instance_->decides_late) executor_.decide(*instance_);
   executor_.wait(*instance_);
   under_way_ = false;
+  failed_ = false;
+  if (instance_->discards) return *instance_;  // another rank did
   ++step_;
   loss_ = sum_of(instance_->loss_sums) / static_cast<double>(instance_->target_count);
   if (!external_ && (!instance_->finite || !std::isfinite(loss_))) {
+    failed_ = true;
     throw Error(ErrorCode::kNumeric,
                 fmt::format("step {}: loss {} and gradient norm {}: not finite (lower the learning "
                             "rate, clip gradients, or look at the data)",
                             step_, loss_, instance_->grad_norm));
   }
-  failed_ = false;
   return *instance_;
 }
 
@@ -293,6 +308,7 @@ void Live::discard() {
   if (acquired_) release();
   for (; passes_left_ > 0; --passes_left_) executor_.skip();
   instance_->discards = true;
+  agree_on_end();
   if (instance_->decides_late) executor_.decide(*instance_);
   executor_.wait(*instance_);
   under_way_ = false;
@@ -305,7 +321,30 @@ void Live::run(exec::Instance& instance) {
   failed_ = false;
 }
 
-// Applies the update that is still pending.
+// All ranks update with one and the same settings, or not at all.
+void Live::agree_on_end() {
+  if (group_ == nullptr || instance_->program != plan::ProgramName::kStep) return;
+  struct Ending {
+    int64_t discards;
+    uint64_t settings;
+  };
+  std::vector<Ending> all(static_cast<size_t>(group_->size()));
+  all[static_cast<size_t>(group_->rank())] = {instance_->discards ? 1 : 0,
+                                              hash_of(instance_->settings, groups_[0])};
+  group_->gather(all.data(), sizeof(Ending));
+  if (std::ranges::any_of(all, [](const Ending& ending) { return ending.discards != 0; })) {
+    instance_->discards = true;
+    return;
+  }
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].settings == all.front().settings) continue;
+    throw Error(ErrorCode::kPeer,
+                fmt::format("step: rank {} ends it with other settings than rank 0 (give all ranks "
+                            "the same learning rates, clipping and weight decay)",
+                            rank));
+  }
+}
+
 void Live::drain() {
   if (!executor_.pending()) return;
   exec::Instance instance;

@@ -22,9 +22,11 @@ namespace strata::session {
 class Live {
  public:
   // `settings` apply to every step, except for the learning rate.
-  // With `may_leave_out`, a caller that computes may leave out uses.
+  // With `may_leave_out`, a caller that computes may leave out uses. `group`: the ranks that share
+  // the state of such a caller's units; null for one.
   Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
-       const exec::StepSettings& settings, bool may_leave_out = false);
+       const exec::StepSettings& settings, bool may_leave_out = false,
+       comm::Group* group = nullptr);
 
   // `step` is the last step that the state includes; `updates` is the number of updates applied.
   void load(exec::StateSource& source, int64_t step, int64_t updates);
@@ -67,12 +69,14 @@ class Live {
   double loss() const { return loss_; }  // of the last step
   double evaluate(std::span<const int32_t> tokens, std::span<const int32_t> targets);
   const std::vector<float>& logits(std::span<const int32_t> context);
+  // Applies the update that is still pending. Of several ranks, all call it together.
+  void drain();
   // Writes the state, with all updates applied, to `sink`; returns the number of updates.
   int64_t stream(exec::StateSink& sink);
 
  private:
   void run(exec::Instance& instance);
-  void drain();
+  void agree_on_end();
   void submit(std::unique_ptr<exec::Instance> instance);
   const plan::Program& program() const { return plan_.program(instance_->program); }
   void require_acquired(const char* call) const;
@@ -91,6 +95,7 @@ class Live {
   exec::Instance generate_;
   const bool external_;
   const bool may_leave_out_;
+  comm::Group* const group_;
   bool under_way_ = false;
   bool acquired_ = false;
   bool failed_ = false;

@@ -20,6 +20,7 @@
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
 #include "engine/memory/process_memory.h"
+#include "engine/plan/builder.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/verifier.h"
 #include "engine/train/plan_elsewhere.h"
@@ -373,7 +374,16 @@ plan::Rates unit_rates(const config::Options& options) {
                         {.recipe = options.recipe, .threads = static_cast<int>(options.threads)});
 }
 
-train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options) {
+plan::Mesh mesh_of_units(const config::Options& options, int rank) {
+  return {.world = static_cast<int>(options.ranks),
+          .rank = rank,
+          .zero_stage = static_cast<int>(options.zero_stage),
+          .replicate = static_cast<int>(options.copies()),
+          .reduce_dtype = options.reduce_dtype};
+}
+
+train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options,
+                          const UnitRank& rank) {
   train::RunPlan run;
   run.spec = std::make_unique<model::ModelSpec>(spec);
   run.threads = options.threads;
@@ -383,8 +393,11 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.input.micro_batches = static_cast<int>(options.accumulate);
   run.input.device.threads = static_cast<int>(options.threads);
   run.input.host_budget = run.host_budget;
-  run.input.nvme_budget = static_cast<int64_t>(
-      train::kShareOfFreeSpace * static_cast<double>(io::free_bytes_of(options.nvme)));
+  run.input.mesh = mesh_of_units(options, 0);
+  run.input.nvme_budget =
+      static_cast<int64_t>(train::kShareOfFreeSpace *
+                           static_cast<double>(io::free_bytes_of(options.nvme))) /
+      rank.on_node;
   run.rates = unit_rates(options);
   plan::PlannedRun planned =
       plan::make_plan(run.input, {.predict = [&](const plan::Plan& plan) {
@@ -393,7 +406,9 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.placement_name = planned.name;
   run.candidates = planned.candidates;
   run.predicted_step_s = planned.cost.predicted_s;
-  run.ranks.push_back(std::move(planned.plan));
+  run.input.mesh.rank = rank.rank;
+  run.ranks.push_back(rank.rank == 0 ? std::move(planned.plan)
+                                     : plan::build_plan(run.input, planned.placement));
   require_verified(run);
   return run;
 }

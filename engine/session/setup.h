@@ -75,8 +75,18 @@ train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options
 // that many times `matmul_flops_per_s` operations.
 plan::Rates unit_rates(const config::Options& options);
 
-// Plans units that a caller declares and computes by itself: --host-memory is the size of the
-// arenas, --accumulate the number of micro-batches in a step.
-train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options);
+// One of the ranks that share the state of declared units, and how many of them a machine has.
+struct UnitRank {
+  int rank = 0;
+  int64_t on_node = 1;
+};
+
+plan::Mesh mesh_of_units(const config::Options& options, int rank);
+
+// Plans a rank of units that a caller declares and computes by itself: --host-memory is the size of
+// its arenas, --accumulate the number of micro-batches in a step. Ranks of a machine share the
+// space of its drives.
+train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& options,
+                          const UnitRank& rank);
 
 }  // namespace strata::session

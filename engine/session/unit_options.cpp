@@ -12,10 +12,10 @@
 namespace strata::session {
 namespace {
 
-constexpr std::string_view kKeys[] = {"host_memory",  "nvme",      "nvme_rate",  "recipe",
-                                      "accumulate",   "threads",   "betas",      "eps",
-                                      "weight_decay", "decay_all", "clip",       "freeze",
-                                      "groups",       "io",        "io_deadline"};
+constexpr std::string_view kKeys[] = {
+    "host_memory", "nvme",         "nvme_rate",  "recipe",      "accumulate",  "threads", "betas",
+    "eps",         "weight_decay", "decay_all",  "clip",        "freeze",      "groups",  "io",
+    "io_deadline", "ranks",        "zero_stage", "shard_ranks", "reduce_dtype"};
 
 }  // namespace
 

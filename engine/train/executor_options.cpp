@@ -37,8 +37,8 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.volume.owner = "strata";
   if (options.ranks > 1) executor.volume.lock_name = fmt::format("strata.rank{}.lock", rank);
   executor.io_backend = io_backend_of(options.io);
-  const auto part = [&](int64_t rate) {  // ranks share the drives
-    return static_cast<double>(rate) / static_cast<double>(options.ranks);
+  const auto part = [&](int64_t rate) {  // ranks of a machine share its drives
+    return static_cast<double>(rate) / static_cast<double>(plan.ranks_on_node);
   };
   executor.rates = {.read_bytes_per_s = part(options.nvme_rate.read_bytes_per_s),
                     .write_bytes_per_s = part(options.nvme_rate.write_bytes_per_s),

@@ -5,8 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "engine/base/check.h"
@@ -44,15 +47,23 @@ bool listens(const std::string& address) {
   }
 }
 
-// Where rank 0 listens. The directory may have what an earlier job of the same name left behind.
-Invitation find_server(const MeetingPlace& place) {
-  if (place.directory.empty()) return {place.address, place.secret};
-  const double end_s = now_s() + place.deadline_s;
-  for (;;) {
-    Invitation invitation = await_invitation(place.directory, end_s - now_s());
-    if (listens(invitation.address) || now_s() >= end_s) return invitation;
-    std::this_thread::sleep_for(kListenAgain);
+// What the caller's own network throws becomes an Error that names the other rank.
+template <typename Call>
+auto over_network(int peer, const Call& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kDeadline,
+                fmt::format("ranks: rank {}: cannot be reached by the transport that was given: {} "
+                            "(look for that rank's own error)",
+                            peer, error.what()));
   }
+}
+
+void await(comm::Transport::Transfer& transfer, double limit_s) {
+  const auto limit = std::chrono::milliseconds(std::lround(limit_s * 1e3));
+  if (transfer.wait(std::max(limit, std::chrono::milliseconds(1)))) return;
+  throw std::runtime_error("it was interrupted");
 }
 
 // Many systems give their own name an address of the loopback interface, at which nobody else
@@ -73,21 +84,8 @@ void require_reachable(const std::string& given, const std::string& listening) {
 
 Job::Job(MeetingPlace place) : place_(std::move(place)) {
   STRATA_CHECK(ranks() % ranks_on_node() == 0);
-  if (leads()) {
-    comm::JobServerOptions options = {.secret = place_.secret, .size = ranks()};
-    if (place_.directory.empty()) {
-      options.address = place_.address;
-    } else {
-      options.secret = comm::random_text();
-    }
-    server_ = std::make_unique<comm::JobServer>(options);
-    if (place_.directory.empty()) {
-      if (nodes() > 1) require_reachable(place_.address, server_->address());
-    } else {
-      invitation_.emplace(place_.directory, Invitation{server_->address(), options.secret});
-    }
-  }
-  const Invitation invitation = find_server(place_);
+  if (leads()) open_server();
+  const Invitation invitation = find_server();
   store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{.address = invitation.address,
                                                                   .secret = invitation.secret,
                                                                   .rank = rank(),
@@ -103,6 +101,64 @@ Job::~Job() {
   } catch (const Error&) {
     // Where the job has stopped, MPI ends with the process.
   }
+}
+
+void Job::open_server() {
+  const bool is_known = place_.directory.empty() && !place_.lend;  // to all ranks
+  comm::JobServerOptions options = {.secret = place_.secret, .size = ranks()};
+  if (!place_.address.empty()) options.address = place_.address;
+  if (!is_known) options.secret = comm::random_text();
+  server_ = std::make_unique<comm::JobServer>(options);
+  own_ = {server_->address(), options.secret};
+  if (!place_.directory.empty()) invitation_.emplace(place_.directory, own_);
+  if (nodes() > 1) require_reachable(options.address, server_->address());
+}
+
+// Where rank 0 listens. The directory may have what an earlier job of the same name left behind.
+Invitation Job::find_server() {
+  if (place_.lend) return pass_on(own_);
+  if (place_.directory.empty()) return {place_.address, place_.secret};
+  const double end_s = now_s() + place_.deadline_s;
+  for (;;) {
+    Invitation invitation = await_invitation(place_.directory, end_s - now_s());
+    if (listens(invitation.address) || now_s() >= end_s) return invitation;
+    std::this_thread::sleep_for(kListenAgain);
+  }
+}
+
+// Rank 0 sends where it listens to all others, as a line each of address and secret.
+Invitation Job::pass_on(const Invitation& own) {
+  std::vector<int> all(static_cast<size_t>(ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  lent_ = place_.lend(0, all);
+  std::array<char, 512> text = {};
+  const double end_s = now_s() + place_.deadline_s;
+  if (!leads()) {
+    over_network(
+        0, [&] { await(*lent_->receive(0, text.data(), std::ssize(text)), end_s - now_s()); });
+    text.back() = 0;
+    const std::string line = text.data();
+    const size_t end = line.find('\n');
+    if (end == line.npos) {
+      throw Error(
+          ErrorCode::kPeer,
+          "ranks: rank 0: what the transport brought is not its address (use one whose equal "
+          "channels connect the ranks, with their bytes in order)");
+    }
+    return {line.substr(0, end), line.substr(end + 1)};
+  }
+  const std::string line = own.address + "\n" + own.secret;
+  STRATA_CHECK(line.size() < text.size());
+  std::ranges::copy(line, text.begin());
+  std::vector<std::unique_ptr<comm::Transport::Transfer>> sent;
+  for (int rank = 1; rank < ranks(); ++rank) {
+    sent.push_back(
+        over_network(rank, [&] { return lent_->send(rank, text.data(), std::ssize(text)); }));
+  }
+  for (int rank = 1; rank < ranks(); ++rank) {
+    over_network(rank, [&] { await(*sent[static_cast<size_t>(rank - 1)], end_s - now_s()); });
+  }
+  return own;
 }
 
 std::string Job::name_of(int node, const std::string& host) const {
@@ -182,13 +238,18 @@ JobTerms Job::take() {
   return parse_terms(store_->get(kTermsKey, kPatienceS, 0));
 }
 
-RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options) {
+RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options, double connect_s) {
   const std::string address =
       place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
-  groups_.emplace(mesh, options, [&](const comm::ExchangeOptions& group) {
+  groups_.emplace(mesh, options, connect_s, [&](const comm::ExchangeOptions& group) {
+    if (place_.lend) {
+      return comm::make_exchange_group(
+          *store_, group, lent_ ? std::move(lent_) : place_.lend(group.channel, group.ranks));
+    }
     return mpi_ ? comm::make_mpi_group(*store_, *mpi_, group)
                 : comm::make_gloo_group(*store_, group, address);
   });
+  invitation_.reset();
   return groups_->groups();
 }
 

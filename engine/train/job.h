@@ -25,6 +25,9 @@ struct MeetingPlace {
   // Where no directory is given: HOST:PORT, at which rank 0 listens, and the job's secret.
   std::string address = {};
   std::string secret = {};
+  // The caller's own network, for data and for rank 0's address and secret. Then the address is
+  // where rank 0 listens, a port of 0 lets the system choose one, and both may be left out.
+  comm::LendTransport lend = nullptr;
   // An interface of this machine, or its address, for the data; empty: the one that reaches rank 0.
   std::string interface = {};
   int rank = 0;
@@ -65,21 +68,28 @@ class Job {
   void give(const JobTerms& terms);  // rank 0
   JobTerms take();                   // all others; waits for rank 0
 
-  // The groups of a run's mesh, which the object owns. All ranks call it once.
-  RankGroups join(const plan::Mesh& mesh, const comm::GroupOptions& options);
+  // The groups of a run's mesh, which the object owns. All ranks call it once, and have met when it
+  // returns.
+  RankGroups join(const plan::Mesh& mesh, const comm::GroupOptions& options,
+                  double connect_s = kPatienceS);
 
   void abort(const std::string& reason);
 
  private:
   std::string name_of(int node, const std::string& host) const;
+  void open_server();
+  Invitation find_server();
+  Invitation pass_on(const Invitation& own);
   std::vector<NodeFacts> await_all(const NodeFacts& own);
   void start_collectives();
 
   const MeetingPlace place_;
   std::unique_ptr<comm::JobServer> server_;     // of rank 0
+  Invitation own_;                              // to it
   std::optional<PostedInvitation> invitation_;  // of rank 0, until all have met
   std::unique_ptr<comm::JobStore> store_;
   std::unique_ptr<comm::MpiProcess> mpi_;  // where ranks exchange by it
+  std::unique_ptr<comm::Transport> lent_;  // of channel 0, until join()
   std::optional<ProcessGroups> groups_;
 };
 

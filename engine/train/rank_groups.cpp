@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/error.h"
+#include "engine/plan/collectives.h"
+
 namespace strata::train {
 
 void RankGroups::abort(const char* why) const {
@@ -10,22 +13,36 @@ void RankGroups::abort(const char* why) const {
   exec::abort_all(lanes, why);
 }
 
+void compare_plans(const plan::Plan& plan, comm::Group* group) {
+  if (group == nullptr) return;
+  std::vector<plan::AgreedHashes> all(static_cast<size_t>(plan.mesh.world));
+  all[static_cast<size_t>(plan.mesh.rank)] = plan::hashes_of(plan);
+  group->gather(all.data(), sizeof(plan::AgreedHashes));
+  if (plan::agree(all, plan.mesh)) return;
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("rank {}: its plan exchanges other data than those of other ranks (start all "
+                  "ranks with one build and the same options)",
+                  plan.mesh.rank));
+}
+
 // All ranks make their groups in one order, so none waits for a rank that waits for it.
 ProcessGroups::ProcessGroups(const plan::Mesh& mesh, const comm::GroupOptions& options,
-                             const Make& make) {
-  const auto join = [&](const std::string& name, const plan::Mesh::Members& members) {
-    comm::ExchangeOptions group = {.name = name, .connect_s = kPatienceS, .group = options};
+                             double connect_s, const Make& make) {
+  const auto join = [&](const std::string& name, int channel, const plan::Mesh::Members& members) {
+    comm::ExchangeOptions group = {
+        .name = name, .channel = channel, .connect_s = connect_s, .group = options};
     for (int i = 0; i < members.size; ++i) {
       group.ranks.push_back(members.first + i * members.stride);
     }
     return owned_.emplace_back(make(group)).get();
   };
-  groups_.trainer = join("trainer", {.size = mesh.world});
+  groups_.trainer = join("trainer", 0, {.size = mesh.world});
   for (int name = 0; name < plan::kGroupCount; ++name) {
     const auto members = mesh.members_of(static_cast<plan::GroupName>(name));
     if (members.size == 1) continue;
     groups_.lanes[static_cast<size_t>(name)] =
-        join(fmt::format("lanes-{}-{}", name, members.first), members);
+        join(fmt::format("lanes-{}-{}", name, members.first), name + 1, members);
   }
 }
 

@@ -23,12 +23,18 @@ struct RankGroups {
   void abort(const char* why) const;
 };
 
+// Throws Error (kConfig) when ranks have different plans, because they would wait for each other or
+// add unrelated data. `group`: all ranks; null for one.
+void compare_plans(const plan::Plan& plan, comm::Group* group);
+
 // The groups of this process's rank. Threads: one. Failure: Error (kPeer, kDeadline).
 class ProcessGroups {
  public:
   using Make = std::function<std::unique_ptr<comm::Group>(const comm::ExchangeOptions&)>;
-  // All ranks of the mesh make theirs at the same time.
-  ProcessGroups(const plan::Mesh& mesh, const comm::GroupOptions& options, const Make& make);
+  // All ranks of the mesh make theirs at the same time. Channel 0 is the trainer's.
+  // `connect_s`: the longest wait for a rank to come.
+  ProcessGroups(const plan::Mesh& mesh, const comm::GroupOptions& options, double connect_s,
+                const Make& make);
   const RankGroups& groups() const { return groups_; }
 
  private:

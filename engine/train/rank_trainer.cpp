@@ -11,7 +11,6 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/checkpoint/model_source.h"
-#include "engine/plan/collectives.h"
 #include "engine/train/resume_check.h"
 
 namespace strata::train {
@@ -72,23 +71,8 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       from_model_(*job.model, spec_, job.options->ranks == 1),
       frozen_(from_model_, spec_, job.model->path()) {}
 
-// Throws when ranks have different plans, because they would wait for each other or add unrelated
-// data.
-void RankTrainer::compare_plans() const {
-  if (groups_.trainer == nullptr) return;
-  std::vector<plan::AgreedHashes> all(static_cast<size_t>(plan_.mesh.world));
-  all[static_cast<size_t>(rank_)] = plan::hashes_of(plan_);
-  groups_.trainer->gather(all.data(), sizeof(plan::AgreedHashes));
-  if (plan::agree(all, plan_.mesh)) return;
-  throw Error(
-      ErrorCode::kConfig,
-      fmt::format("rank {}: its plan exchanges other data than those of other ranks (start all "
-                  "ranks with one build and the same options)",
-                  rank_));
-}
-
 void RankTrainer::run(TrainResult& result) {
-  compare_plans();
+  compare_plans(plan_, groups_.trainer);
   exec::ExecutorOptions executor = executor_options(options_, *job_.plan, rank_, groups_);
   executor.frozen = &frozen_;
   executor_ = std::make_unique<exec::Executor>(plan_, spec_, executor);

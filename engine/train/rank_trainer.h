@@ -34,7 +34,6 @@ class RankTrainer {
   bool leads() const { return rank_ == 0; }
   // The tensor ranks of a group compute the same losses, so the first one's count.
   bool counts_losses() const { return plan_.mesh.tensor_rank() == 0; }
-  void compare_plans() const;
   void load();
   void prepare_trace();
   bool catch_up(TrainResult& result);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tests the Python package of the tree: run_test.sh LIBRARY bench|store|train|page. Skipped without NumPy.
+# Tests the Python package of the tree: run_test.sh LIBRARY bench|ranks|store|train|page. Skipped without NumPy.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${STRATA_PYTHON:-python3}

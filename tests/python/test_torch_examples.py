@@ -29,7 +29,7 @@ def run(name, *arguments, **more):
     return done.stdout
 
 
-def run_ranks(count, folder):
+def run_ranks(count, *arguments):
     """The example's lines, by processes as torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -37,19 +37,23 @@ def run_ranks(count, folder):
     given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         runs = [
-            pool.submit(run, "ranks.py", folder, RANK=str(rank), **given) for rank in range(count)
+            pool.submit(run, "ranks.py", *arguments, RANK=str(rank), **given)
+            for rank in range(count)
         ]
         return [each.result() for each in runs][0]
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path):
     seen = []
-    for count in (1, 2):
-        lines = re.findall(r"loss ([0-9.]+) norm ([0-9.]+)", run_ranks(count, tmp_path / str(count)))
+    for count, network in ((1, "tcp"), (2, "copies"), (2, "tcp"), (2, "group")):
+        output = run_ranks(count, tmp_path / f"{count}{network}", network)
+        lines = re.findall(r"loss ([0-9.]+) norm ([0-9.]+)", output)
         assert len(lines) == 8
         seen.append([float(value) for line in lines for value in line])
-    assert seen[1] == pytest.approx(seen[0], rel=1e-5)
     assert seen[0][0] != seen[0][2]
+    for each in seen[1:]:
+        assert each == pytest.approx(seen[0], rel=1e-5)
+    assert seen[2] == seen[3]
 
 
 def loss_in(output):

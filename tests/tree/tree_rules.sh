@@ -38,7 +38,7 @@ engine/exec       : engine/base engine/config engine/comm io kernels kernels/emu
 engine/checkpoint : engine/base engine/config io kernels engine/model engine/model_files engine/shard engine/plan engine/exec
 engine/train      : engine/base engine/config engine/text engine/data engine/comm io kernels engine/model engine/model_files engine/memory engine/shard engine/plan engine/exec engine/checkpoint
 engine/report     : engine/base engine/config engine/text engine/train
-engine/session    : engine/base engine/config engine/text engine/data io kernels engine/model engine/model_files engine/memory engine/plan engine/exec engine/checkpoint engine/train
+engine/session    : engine/base engine/config engine/text engine/data io kernels engine/comm engine/model engine/model_files engine/memory engine/plan engine/exec engine/checkpoint engine/train
 '
 
 # Where the headers of a third party may be included.

@@ -27,6 +27,7 @@ from ._library import (
     version as __version__,
 )
 from ._plan import Plan
+from ._ranks import Ranks, Transport
 from ._store import GroupUpdate, Source, Statistics, StepResult, Store, Unit, Use
 from ._train import Model, RunResult, StepReport, plan, train
 from ._view import View
@@ -52,12 +53,14 @@ __all__ = [
     "OutOfMemory",
     "PeerError",
     "Plan",
+    "Ranks",
     "RunResult",
     "Source",
     "Statistics",
     "StepReport",
     "StepResult",
     "Store",
+    "Transport",
     "Unit",
     "UsageError",
     "Use",

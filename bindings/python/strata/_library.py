@@ -367,6 +367,7 @@ _handle, _text, _i32, _i64 = c.c_void_p, c.c_char_p, c.c_int32, c.c_int64
 _SIGNATURES: dict[str, list[Any]] = {
     "store_open": [_text, c.POINTER(Sinks), c.POINTER(_handle)],
     "store_add_unit": [_handle, c.POINTER(UnitStruct), c.POINTER(_i32)],
+    "store_join": [_handle, c.c_void_p],
     "store_plan": [_handle, c.POINTER(PlanStruct)],
     "store_tensor": [_handle, _i32, _i32, c.POINTER(InfoStruct)],
     "store_load": [_handle, c.POINTER(LoadStruct)],

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Mapping, Optional, Sequence, Type, Union
 
 from . import _library as lib
+from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
 from ._values import Initial, fill as fill_values, floats
 from ._view import View
@@ -107,7 +108,8 @@ class Store:
 
     units: the model, in the order of its forward.
     options: options of `strata train` by name: host_memory (of this store), nvme, recipe ("bf16" or
-        "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io.
+        "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io;
+        and for stores that share one state: ranks, zero_stage, shard_ranks, reduce_dtype.
     order: the uses of a micro-batch, where they are not every unit forward and then backward.
     may_leave_out: acquire() leaves out uses before the one that it is asked for.
     log: called with (level, line); level 1 is a warning. Threads of the library call it.
@@ -138,6 +140,7 @@ class Store:
         self._view: Optional[View] = None
         self._others: list[View] = []  # of the acquired use
         self._stale: list[View] = []  # ended while arrays over them existed
+        self._lent: Optional[Lent] = None
         self._units = list(units)
         self._uses = 2 * len(self._units) if order is None else len(order)
         self._names: dict[str, tuple[int, int, tuple[int, ...]]] = {}
@@ -211,6 +214,20 @@ class Store:
             self._call("store_tensor", unit, tensor, c.byref(info))
             self._infos[name] = info
         return unit, tensor, shape, self._infos[name]
+
+    def join(self, ranks: Ranks) -> None:
+        """With the option `ranks`: meets the other stores that share this one's state, before load(),
+        and again after unload() or a failure. All of them then make the same calls in the same
+        order, each with its own data; gradients are summed, and a step that one discards is
+        discarded by all. Raises PeerError when another fails or is gone."""
+        lent = Lent(ranks.transport) if ranks.transport is not None else None
+        try:
+            self._call("store_join", c.byref(struct_of(ranks, lent)))
+        except lib.Error as error:
+            if lent is not None and lent.raised is not None:
+                raise error from lent.raised
+            raise
+        self._lent = lent
 
     def plan(self) -> Plan:
         """Where state lies and how long a step takes. Raises DoesNotFit with what would fit."""

@@ -31,6 +31,7 @@ from ._autograd import check_version
 from ._offload import Offloaded
 from ._optimizer import Optimizer
 from ._parts import parts_of
+from ._ranks import Ranks
 
 __all__ = ["Offloaded", "Optimizer", "offload", "parts_of"]
 
@@ -46,6 +47,8 @@ def offload(
     weights: Optional[Union[str, "os.PathLike[str]"]] = None,
     keep: Collection[str] = (),
     group: Any = None,
+    shard: bool = False,
+    network: str = "tcp",
 ) -> Offloaded:
     """Moves the model's weights to a store, with moments of AdamW that are zero.
 
@@ -61,8 +64,12 @@ def offload(
         outside of their modules where the example does not; reads of others there are errors. TRL's
         trainers use the weight of the head so.
     group: a process group of torch.distributed whose ranks train copies of the model on different data.
-        Gradients are their means over the ranks. All ranks use the same modules in the same order, and
-        each has scratch directories of its own.
+        Gradients are their means over the ranks. All ranks use the same modules in the same order.
+    shard: True: the ranks share one copy of the state, of which each has its part in memory and on
+        drives, as ZeRO's stage 3 does (options: "zero_stage", "shard_ranks", "reduce_dtype"). Then
+        all ranks make all calls together, also evaluating(), state_dict() and save(), and a step
+        that one of them drops is dropped by all. host_memory is that of each rank.
+    network: what carries the shards: "tcp", or "group": send and receive of the process group.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
     Afterwards reads of parameters raise UsageError except where their module computes, and the
@@ -70,4 +77,5 @@ def offload(
     is then as before.
     """
     directory = None if weights is None else os.fspath(weights)
-    return Offloaded(model, example, options, parts, directory, keep, group)
+    ranks = Ranks(group, shard, network)
+    return Offloaded(model, example, options, parts, directory, keep, ranks)

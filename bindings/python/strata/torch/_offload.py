@@ -44,12 +44,12 @@ class Offloaded:
         parts: Optional[list[tuple[str, nn.Module]]],
         weights: Optional[str],
         keep: Collection[str] = (),
-        group: Any = None,
+        ranks: Optional[Ranks] = None,
     ) -> None:
         self.model = model
-        self._ranks = Ranks(group)
+        self._ranks = ranks or Ranks(None)
         self._habits: Optional[Habits] = None
-        self._options = {**_DEFAULTS, **(options or {})}
+        self._options = {**_DEFAULTS, **(options or {}), **self._ranks.options()}
         self._copies = Copies(self._options.get("nvme"))
         self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
         self.eps = float(self._options["eps"])
@@ -139,6 +139,7 @@ class Offloaded:
         self._numbers = {name: index + 1 for index, name in enumerate(trained)}
         units = self._units({unit for use in order for unit in use.units})
         self.store = Store(units, self._options, order=order, may_leave_out=True)
+        self._ranks.join(self.store)
         self.plan: Plan = self.store.plan()
         self.store.load(lambda name, first, out: fill(source, name, first, out))
         self._uses = StoreUses(
@@ -227,6 +228,11 @@ class Offloaded:
         are not named stay. Nothing happens where no gradient was made since the last step."""
         if self._uses.mode != "step" or not self._has_gradients():
             self._idle("step")
+            if self._ranks.shards:
+                raise lib.UsageError(
+                    "offload: step without a gradient, while other ranks may have one (give every rank "
+                    "as many micro-batches)"
+                )
             return None
         for name in self._numbers:
             if not self._parameters[name].requires_grad:

@@ -1,27 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of torch.distributed that train copies of a model on different data."""
+"""Ranks of torch.distributed that train one model on different data."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from typing import Any, Mapping, Optional
 
 import torch
 from torch import distributed
 
+from .. import _library as lib
+from .._ranks import Ranks as StoreRanks
+from .._store import Store
+from ._lent import GroupTransport
+
+# Who carries what a sharded store's ranks exchange.
+NETWORKS = ("tcp", "group")
+
 
 class Ranks:
-    """A process group, or this process alone where it is None. All ranks make the same calls."""
+    """A process group, or this process alone where it is None. All ranks make the same calls.
 
-    def __init__(self, group: Any) -> None:
+    shard: their stores share one copy of the state, and sum gradients; else each has all of it, and
+    gradients are averaged here."""
+
+    def __init__(self, group: Any, shard: bool = False, network: str = "tcp") -> None:
         self._group = group
         self._size: int = distributed.get_world_size(group) if group is not None else 1
+        if network not in NETWORKS:
+            raise lib.ConfigError(f"offload: network {network}: unknown (give one of {NETWORKS})")
+        if shard and group is None:
+            raise lib.ConfigError("offload: shard without a group (give the ranks' process group)")
+        self.shards = shard and self._size > 1
+        self._network = network
+
+    def options(self) -> dict[str, Any]:
+        """What the store must know of the ranks."""
+        return {"ranks": self._size} if self.shards else {}
+
+    def join(self, store: Store) -> None:
+        if not self.shards:
+            return
+        own: int = distributed.get_rank(self._group)
+        hosts = self._all(socket.gethostname())
+        on_node = hosts.count(hosts[0])
+        if hosts != [host for host in hosts[::on_node] for _ in range(on_node)]:
+            raise lib.ConfigError(
+                f"offload: the ranks are on {hosts} (start as many on each machine, one after another)"
+            )
+        transport = GroupTransport(self._group) if self._network == "group" else None
+        is_local = on_node == self._size
+        directory = self._first(tempfile.mkdtemp(prefix="strata-") if own == 0 and is_local else None)
+        address, secret = self._first((_free_address(hosts[0]), secrets.token_hex(16)))
+        place = StoreRanks(
+            own,
+            on_node,
+            directory=None if transport else directory,
+            address="" if is_local else address,
+            secret="" if is_local else secret,
+            interface=os.environ.get("GLOO_SOCKET_IFNAME", ""),
+            transport=transport,
+        )
+        try:
+            store.join(place)
+        finally:
+            if directory is not None and own == 0:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _all(self, value: str) -> list[str]:
+        values: list[Any] = [None] * self._size
+        distributed.all_gather_object(values, value, group=self._group)
+        return values
+
+    def _first(self, value: Any) -> Any:
+        """What the first rank gives."""
+        values = [value]
+        first = distributed.get_global_rank(self._group, 0)
+        distributed.broadcast_object_list(values, first, group=self._group)
+        return values[0]
 
     def mean(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The mean of a gradient over the ranks, float32 where there are several."""
+        """What a gradient adds to that of the store: its mean over the ranks, float32 where there are
+        several; or, where the store sums, its part of the mean."""
         if self._size == 1:
             return gradient
         mean = gradient.float() / self._size
-        distributed.all_reduce(mean, group=self._group)
+        if not self.shards:
+            distributed.all_reduce(mean, group=self._group)
         return mean
 
     def share(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -32,3 +101,10 @@ class Ranks:
         for values in weights.values():
             if values.device.type != "meta":
                 distributed.broadcast(values, first, group=self._group)
+
+
+def _free_address(host: str) -> Optional[str]:
+    """A port that is free now, at which the first rank listens in a moment."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return f"{host}:{probe.getsockname()[1]}"
