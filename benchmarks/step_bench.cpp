@@ -37,8 +37,8 @@ constexpr const char* kHelp =
   --rho F[,F]           of offload (default 1,2,4): time of the resident forward and backward over
                         the time in which the limited drive moves nine tenths of all planes
   --recipe fp32|bf16    (default fp32)
-  --model H,L,A,K,F,V   hidden, layers, heads, key-value heads, feed-forward, vocabulary
-                        (default 768,12,12,4,2048,32000; tied)
+  --model H,L,A,K,F,V[,untied]  hidden, layers, heads, key-value heads, feed-forward, vocabulary
+                        (default 768,12,12,4,2048,32000), and whether the head has its own matrix
   --threads N           (default: cores)
   --recompute           keep no activations, resident or offloaded
   --profile             where the time goes, by lane and kind of op; resident also by kernel
@@ -89,7 +89,9 @@ struct Arguments {
 };
 
 model::ModelSpec spec_of(const std::string& flag, const std::string& text) {
-  const std::vector<std::string> parts = split(text, ',');
+  std::vector<std::string> parts = split(text, ',');
+  const bool is_untied = parts.back() == "untied";
+  if (is_untied) parts.pop_back();
   if (parts.size() != 6) refuse(flag, text);
   model::Architecture a;
   a.model_type = "llama";
@@ -98,7 +100,7 @@ model::ModelSpec spec_of(const std::string& flag, const std::string& text) {
   for (size_t i = 0; i < parts.size(); ++i) *fields[i] = number_of<int64_t>(flag, parts[i]);
   a.head_size = a.hidden / a.heads;
   a.max_position = 4096;
-  a.tied = true;
+  a.tied = !is_untied;
   model::validate(a, flag);
   return model::build_spec(a);
 }

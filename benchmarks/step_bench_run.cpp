@@ -13,6 +13,7 @@
 #include "engine/exec/drive_probe.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/op_contract.h"
+#include "engine/plan/window_choice.h"
 
 namespace strata::bench {
 namespace {
@@ -82,12 +83,26 @@ plan::PlannedRun plan_way(const Bench& bench, const Way& way, const plan::Rates&
   options.predict = [&](const plan::Plan& plan) {
     return plan::simulate(plan, plan::ProgramName::kStep, rates).step_s;
   };
-  return plan::make_plan(input_of(bench, way), options);
+  plan::PlanInput input = input_of(bench, way);
+  const auto most = plan::most_windows(input);
+  if (most && !plan::fits(input, options)) {
+    input.windows = *most;
+    return plan::make_plan(input, options);
+  }
+  plan::PlannedRun best = plan::make_plan(input, options);
+  for (const plan::Windows& windows : plan::faster_windows(input, rates, best.cost.predicted_s)) {
+    input.windows = windows;
+    plan::PlannedRun other = plan::make_plan(input, options);
+    if (plan::is_better(other.cost, best.cost)) best = std::move(other);
+  }
+  return best;
 }
 
-plan::PlannedRun in_memory(const Bench& bench, Way way, plan::Placement placement) {
+plan::PlannedRun in_memory(const Bench& bench, Way way, const plan::PlannedRun& like) {
   way.host_bytes = plan::kNoLimit;
-  const plan::PlanInput input = input_of(bench, way);
+  plan::PlanInput input = input_of(bench, way);
+  input.windows = like.plan.windows;
+  plan::Placement placement = like.placement;
   for (auto* flags : {&placement.hi_in_host, &placement.state_in_host, &placement.grad_in_host,
                       &placement.checkpoint_in_host}) {
     std::fill(flags->begin(), flags->end(), 1);

@@ -39,9 +39,8 @@ struct Way {
 
 plan::PlannedRun plan_way(const Bench& bench, const Way& way, const plan::Rates& rates);
 
-// The same arithmetic as `placement` has, what it keeps and what it recomputes, with all state in
-// memory.
-plan::PlannedRun in_memory(const Bench& bench, Way way, plan::Placement placement);
+// The arithmetic that a plan has, what it keeps and what it recomputes, with all state in memory.
+plan::PlannedRun in_memory(const Bench& bench, Way way, const plan::PlannedRun& like);
 
 // A plan with an executor: random weights, random tokens.
 class Run {

@@ -216,7 +216,7 @@ void offload_at(const Context& context, const model::BatchShape& shape, double r
   plan::PlannedRun planned =
       plan_way(context.bench, way, limited_rates(context, way, resident.flops / compute_s));
   Report& report = context.report;
-  Run same(context.bench, way, in_memory(context.bench, way, planned.placement));
+  Run same(context.bench, way, in_memory(context.bench, way, planned));
   Run run(context.bench, way, std::move(planned));
   const NvmeBytes bytes = nvme_bytes_of(run.plan());
   const OffloadSamples samples = compare(context, same, run, way);

@@ -139,8 +139,6 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank has all blocks (give --ranks N)"},
     {kOfSteps, "pipeline-chunks", has_one_stage, kHarmless,
      "all blocks are in one stage (give --pipeline-ranks N)"},
-    {kOfSteps, "pipeline-windows", has_one_stage, kHarmless,
-     "all blocks are in one stage (give --pipeline-ranks N)"},
     {kOfSteps, "pipeline-schedule", has_one_stage, kHarmless,
      "all blocks are in one stage (give --pipeline-ranks N)"},
     {kOfSteps, "zero-stage", has_one_data_rank, kHarmless,

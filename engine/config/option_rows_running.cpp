@@ -116,7 +116,7 @@ constexpr OptionRow kRunning[] = {
      "Chunks of blocks that a pass computes on each pipeline rank, one a round; ranks wait less."},
     {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", up_to(2048),
      "the fastest",
-     "Parts of a step that pass the pipeline ranks in turn; N divides --accumulate."},
+     "Parts of a step that pass the model or pipeline ranks in turn; N divides --accumulate."},
     {"pipeline-schedule", kEnum, enum_field<&O::pipeline_schedule>(), kStep, kRanks, "", "", kAny,
      "",
      "When ranks go back: 1f1b early, with fewer activations kept; gpipe after all forward passes.",

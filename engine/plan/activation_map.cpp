@@ -92,7 +92,9 @@ void lay_out_activations(const PlanInput& input, const Ground& ground, const Pla
   for (size_t s = 0; s < spec.segments.size(); ++s) {
     const model::Segment& segment = spec.segments[s];
     if (segment.inputs.empty()) {
-      const int windows = windows_at_once(input, ground.step, segment.unit).gradients;
+      const int windows = embeds_at_end(input)
+                              ? input.windows.count
+                              : windows_at_once(input, ground.step, segment.unit).gradients;
       map.activation_gradient[s] = take_set(compute, "activation gradients", windows);
     } else {
       map.activation_gradient[s] = map.activation_gradient[segment.inputs.front()];

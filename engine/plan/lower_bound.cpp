@@ -260,13 +260,16 @@ const char* name_of(Resource resource) {
   return kNames[static_cast<size_t>(resource)];
 }
 
+LowerBound lower_bound_of_passes(const LowerBoundInput& input, const Rates& rates, int passes) {
+  STRATA_CHECK(input.footprints.size() == input.spec.segments.size());
+  return bound_of(input, rates, sizes_of(input), passes);
+}
+
 LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates) {
   STRATA_CHECK(input.micro_batches >= 1);
-  STRATA_CHECK(input.footprints.size() == input.spec.segments.size());
-  const Sizes sizes = sizes_of(input);
-  LowerBound least = bound_of(input, rates, sizes, 1);
+  LowerBound least = lower_bound_of_passes(input, rates, 1);
   for (int passes = 2; passes <= input.micro_batches; ++passes) {
-    const LowerBound bound = bound_of(input, rates, sizes, passes);
+    const LowerBound bound = lower_bound_of_passes(input, rates, passes);
     if (bound.step_s < least.step_s) least = bound;
   }
   return least;

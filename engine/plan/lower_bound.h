@@ -89,5 +89,7 @@ struct LowerBound {
 };
 
 LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates);
+// The bound of schedules with g passes.
+LowerBound lower_bound_of_passes(const LowerBoundInput& input, const Rates& rates, int passes);
 
 }  // namespace strata::plan

@@ -165,6 +165,10 @@ const WindowsAtOnce& windows_at_once(const PlanInput& input, const StageSchedule
 // How many micro-batches of a step a unit keeps at one time for their backward.
 int kept_micro_batches(const PlanInput& input, const Ground& ground, int unit);
 
+// True where the embedding's gradients of all micro-batches wait for the end of the step, because
+// the head adds to the same matrix first, as it does where they pass the model in one window.
+bool embeds_at_end(const PlanInput& input);
+
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.
 bool accumulates_apart(const PlanInput& input, int segment);

@@ -153,6 +153,11 @@ int kept_micro_batches(const PlanInput& input, const Ground& ground, int unit) {
          (input.micro_batches / input.windows.count);
 }
 
+bool embeds_at_end(const PlanInput& input) {
+  return input.mesh.pipeline == 1 && input.windows.count > 1 &&
+         input.spec->segments.front().kind == model::SegmentKind::kEmbedding && is_shared(input, 0);
+}
+
 bool accumulates_apart(const PlanInput& input, int segment) {
   if (is_shared(input, segment)) return true;
   const int sums = is_external(input, segment)

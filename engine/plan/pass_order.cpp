@@ -344,7 +344,7 @@ void PassOrder::backward_window(const model::Section& section, const Span& span)
       case model::SegmentKind::kSent:
         break;
       case model::SegmentKind::kEmbedding:
-        backward_embedding(first, span);
+        if (!embeds_at_end(input_)) backward_embedding(first, span);
         break;
       default:
         backward_unit(u, span);
@@ -365,6 +365,7 @@ void PassOrder::train_windows() {
     if (!phase_.backward && span.first == 0 && is_last) updates_.spill_behind();
     pass_on(span);
   }
+  if (embeds_at_end(input_)) backward_embedding(0, {0, input_.micro_batches});
 }
 
 void PassOrder::train() {

@@ -346,6 +346,13 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
         "stages", stages_text(run),
         "the blocks of each pipeline rank, how micro-batches pass them, and how much of a step "
         "the slowest stage waits for others");
+  } else if (run.input.windows.count > 1) {
+    const plan::Windows& windows = run.input.windows;
+    table.add("windows",
+              fmt::format("{} of {}", windows.count,
+                          counted(run.input.micro_batches / windows.count, "micro-batch")),
+              "how micro-batches pass the model: each window goes forward and back before the next "
+              "one begins, so that memory need not hold the activations of all");
   }
   table.add("update",
             plan.update().waits

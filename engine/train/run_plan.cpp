@@ -13,6 +13,7 @@
 #include "engine/exec/rates_of.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/window_choice.h"
 #include "engine/train/run_plan_parts.h"
 #include "io/scratch_file.h"
 
@@ -293,14 +294,34 @@ ReadingLimits limits_for_reading(const config::Options& options, const RunFacts&
           .threads = std::max<int64_t>(1, threads / processes)};
 }
 
+namespace {
+
+// Throws plan::DoesNotFit; run.input is then of the stage that does not fit.
+void require_stages_fit(RunPlan& run, const config::Options& options, const RunFacts& facts) {
+  for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
+    turn_to_stage(stage, run);
+    plan::candidates(run.input, planner_options(options, facts));
+  }
+}
+
+}  // namespace
+
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   RunPlan run = prepare(std::move(spec), options, facts);
+  const auto most = plan::most_windows(run.input);
   try {
-    for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
-      turn_to_stage(stage, run);
-      plan::candidates(run.input, planner_options(options, facts));
-    }
+    require_stages_fit(run, options, facts);
   } catch (const plan::DoesNotFit& why) {
+    const plan::Windows one = run.input.windows;
+    if (most && options.pipeline_windows == 0) {
+      run.input.windows = *most;
+      try {
+        return require_stages_fit(run, options, facts);
+      } catch (const plan::DoesNotFit& other) {
+        if (needs_less(other, why)) explain_refusal(run, options, facts, other);
+      }
+    }
+    run.input.windows = one;
     explain_refusal(run, options, facts, why);
   }
 }

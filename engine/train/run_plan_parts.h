@@ -32,7 +32,8 @@ int64_t host_budget_for_arenas(const plan::PlanInput& input, const config::Optio
 std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference);
 
 // How a step's micro-batches may pass the stages: in more windows a stage moves its weights more
-// often, and waits less for the others.
+// often, and waits less for the others. One window for a model that is not divided, of which others
+// may be faster (plan/window_choice.h), or what the options say.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
 // Fills run.slices for the mesh of run.input, with so many chunks of each stage.
@@ -48,6 +49,9 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
 
 // Of a step in which the stages wait for each other.
 plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run);
+
+// Whether a refusal is for want of fewer bytes than another.
+bool needs_less(const plan::DoesNotFit& a, const plan::DoesNotFit& b);
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.

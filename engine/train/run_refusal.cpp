@@ -6,6 +6,7 @@
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
+#include "engine/plan/window_choice.h"
 #include "engine/train/run_plan_parts.h"
 
 namespace strata::train {
@@ -23,12 +24,8 @@ struct Least {
   int64_t free_space = 0;   // on drives, that goes with it
 };
 
-// With these options and `nvme_budget` bytes of NVMe. No host memory is enough where an emulated
-// device gets less memory when the host gets more.
-Least least_of(const RunPlan& run, const config::Options& options, const RunFacts& facts,
-               int64_t nvme_budget) {
-  plan::PlanInput input = run.input;
-  input.nvme_budget = nvme_budget;
+// No host memory is enough where an emulated device gets less memory when the host gets more.
+Least least_of(plan::PlanInput input, const config::Options& options, const RunFacts& facts) {
   const int64_t ranks = ranks_on_node(options, facts);
   const int64_t outside = all_outside_bytes(input, options, facts);
   input.host_budget = input.device_budget = plan::kNoLimit;
@@ -52,6 +49,22 @@ Least least_of(const RunPlan& run, const config::Options& options, const RunFact
     (fits_in(mib) ? enough : little) = mib;
   }
   return {enough * kMiB, free_space};
+}
+
+// With these options and `nvme_budget` bytes of NVMe, in one window or in the most.
+Least least_of(const RunPlan& run, const config::Options& options, const RunFacts& facts,
+               int64_t nvme_budget) {
+  plan::PlanInput input = run.input;
+  input.nvme_budget = nvme_budget;
+  const auto most = plan::most_windows(input);
+  if (!most || options.pipeline_windows > 0) return least_of(input, options, facts);
+  input.windows = {};
+  const Least one = least_of(input, options, facts);
+  input.windows = *most;
+  const Least many = least_of(input, options, facts);
+  const bool is_less =
+      many.host_memory > 0 && (one.host_memory == 0 || many.host_memory < one.host_memory);
+  return is_less ? many : one;
 }
 
 // The flags that would fit.
@@ -111,6 +124,17 @@ std::string cache_note(const plan::PlanInput& input) {
 }
 
 }  // namespace
+
+bool needs_less(const plan::DoesNotFit& a, const plan::DoesNotFit& b) {
+  const auto missing = [](const plan::DoesNotFit& why) {
+    int64_t bytes = 0;
+    for (const plan::Shortage& shortage : why.shortages()) {
+      bytes += shortage.need_bytes - shortage.has_bytes;
+    }
+    return bytes;
+  };
+  return missing(a) < missing(b);
+}
 
 void explain_refusal(const RunPlan& run, const config::Options& options, const RunFacts& facts,
                      const plan::DoesNotFit& why) {

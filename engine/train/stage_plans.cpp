@@ -2,14 +2,15 @@
 // Plans of the stages of a pipeline, which are one where ranks do not divide the blocks.
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <numeric>
+#include <optional>
 
 #include "engine/base/error.h"
 #include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/simulator.h"
+#include "engine/plan/window_choice.h"
 #include "engine/train/run_plan_parts.h"
 
 namespace strata::train {
@@ -18,12 +19,12 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   const auto order = options.pipeline_schedule == config::PipelineSchedule::kGpipe
                          ? plan::PipelineOrder::kAllForward
                          : plan::PipelineOrder::kOneForwardOneBackward;
-  if (options.pipeline_ranks == 1) return {{}};
-  const auto count = static_cast<int>(options.accumulate);
   if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
+  if (options.pipeline_ranks == 1) return {{}};
   constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
-  int most = std::min(count, std::max(1, kEnough / static_cast<int>(options.pipeline_chunks)));
-  while (count % most != 0) --most;
+  const auto count = static_cast<int>(options.accumulate);
+  const int chunks = static_cast<int>(options.pipeline_chunks);
+  const int most = plan::windows_up_to(std::max(1, kEnough / chunks), count);
   std::vector<plan::Windows> list = {{most, order}};
   const int stages = static_cast<int>(options.pipeline_ranks);
   for (const int least : {2 * stages, stages}) {
@@ -118,12 +119,17 @@ plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& r
   return cost;
 }
 
-std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
-                                          const RunFacts& facts) {
+namespace {
+
+// The best of what was tried, and the refusal for want of the least.
+struct Tried {
   std::vector<plan::PlannedRun> best;
   plan::PlanInput of_best;
-  std::exception_ptr refusal;
-  for (const plan::Windows& windows : windows_of(options)) {
+  std::optional<plan::DoesNotFit> refusal;
+  plan::PlanInput of_refusal;
+
+  void add(const plan::Windows& windows, RunPlan& run, const config::Options& options,
+           const RunFacts& facts) {
     for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {
       run.input.windows = windows;
       run.input.mode = mode;
@@ -134,16 +140,32 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
         if (!better) continue;
         best = std::move(stages);
         of_best = run.input;
-      } catch (const Error& error) {
-        if (error.code() == ErrorCode::kInterrupted) throw;
-        refusal = std::current_exception();
+      } catch (const plan::DoesNotFit& why) {
+        if (refusal && !needs_less(why, *refusal)) continue;
+        refusal.emplace(why);
+        of_refusal = run.input;
       }
     }
   }
-  if (best.empty()) std::rethrow_exception(refusal);
-  run.input = of_best;
+};
+
+}  // namespace
+
+std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
+                                          const RunFacts& facts) {
+  Tried tried;
+  for (const plan::Windows& windows : windows_of(options)) tried.add(windows, run, options, facts);
+  if (const auto most = plan::most_windows(run.input); most && options.pipeline_windows == 0) {
+    const auto more =
+        tried.best.empty()
+            ? std::vector{*most}
+            : plan::faster_windows(run.input, run.rates, cost_of(tried.best, run).predicted_s);
+    for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
+  }
+  run.input = tried.best.empty() ? tried.of_refusal : tried.of_best;
+  if (tried.best.empty()) throw *tried.refusal;
   turn_to_stage(0, run);
-  return best;
+  return std::move(tried.best);
 }
 
 }  // namespace strata::train

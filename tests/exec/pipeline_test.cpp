@@ -79,6 +79,26 @@ TEST_F(Pipeline, StagesHaveTheBitsOfOneRank) {
   }
 }
 
+// A model that is not divided: the windows pass it in turn, also where head and embedding share a
+// matrix, on a device, and over shards and copies.
+TEST_F(Pipeline, WindowsOfOneStageHaveTheBitsOfOneWindow) {
+  for (uint64_t seed = 1; seed <= test::seeds(40); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(14000 + seed);
+    const model::ModelSpec whole = random_whole(draw, 1, 1);
+    const int ranks = draw.coin() ? 1 : 2;
+    plan::PlanInput input = input_of(draw, whole, 1);
+    input.mesh.world = ranks;
+    input.mesh.replicate = ranks == 2 && draw.coin() ? 2 : 1;
+    plan::PlanInput flat = input;
+    flat.windows = {};
+    flat.device.discrete = false;
+    const test::RunResult result = run(draw, input, 1);
+    EXPECT_EQ(result, run(draw, flat, 1));
+    EXPECT_EQ(result.bytes_read, result.bytes_verified);
+  }
+}
+
 TEST_F(Pipeline, StagesOfMeshesHaveTheBitsOfThatMesh) {
   for (uint64_t seed = 1; seed <= test::seeds(12); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -128,6 +128,17 @@ TEST_F(ContextRanks, HaveTheBitsOfOneStageInAPipeline) {
   EXPECT_EQ(hash_, whole);
 }
 
+TEST_F(ContextRanks, HaveTheBitsOfOneWindowInTwo) {
+  for (const Mesh& mesh : {kShared[0], kShared[3]}) {
+    options_.pipeline_windows = 1;
+    const std::vector<double> expected = losses_on(mesh);
+    const uint64_t whole = hash_;
+    options_.pipeline_windows = 2;
+    EXPECT_EQ(losses_on(mesh), expected);
+    EXPECT_EQ(hash_, whole);
+  }
+}
+
 class ContextRanksOfFamily : public ContextRanks, public testing::WithParamInterface<const char*> {
  protected:
   ContextRanksOfFamily() : ContextRanks(GetParam()) {}

@@ -26,6 +26,7 @@ void PrintTo(const Mesh& mesh, std::ostream* out) {
 }
 
 constexpr Mesh kStaged[] = {
+    {.windows = 4},
     {.pipeline = 2},
     {.pipeline = 3, .windows = 2},
     {.pipeline = 2, .windows = 4, .schedule = config::PipelineSchedule::kGpipe},
@@ -73,7 +74,7 @@ class PipelineRanks : public Training {
 
   static Mesh flat(Mesh mesh) {
     mesh.pipeline = mesh.chunks = 1;
-    mesh.windows = 0;
+    mesh.windows = 1;
     return mesh;
   }
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/window_choice.h"
+
+#include <algorithm>
+
+#include "engine/model/footprint.h"
+#include "engine/plan/lower_bound.h"
+#include "engine/plan/memory_map.h"
+#include "engine/shard/layout.h"
+
+namespace strata::plan {
+namespace {
+
+constexpr int kEnough = 256;  // more save little memory, and take long to plan
+
+std::vector<model::Footprint> footprints_of(const PlanInput& input) {
+  std::vector<model::Footprint> footprints;
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    footprints.push_back(model::footprint(*input.spec, s, input.shape, input.recipe, input.device));
+  }
+  return footprints;
+}
+
+Windows in_turn(int count) {
+  return {count, PipelineOrder::kOneForwardOneBackward};
+}
+
+}  // namespace
+
+int windows_up_to(int most, int micro_batches) {
+  int windows = std::min(most, micro_batches);
+  while (micro_batches % windows != 0) --windows;
+  return windows;
+}
+
+std::optional<Windows> most_windows(const PlanInput& input) {
+  if (input.inference || input.mesh.pipeline > 1 || is_external(input, 0)) return std::nullopt;
+  const int windows = windows_up_to(kEnough, input.micro_batches);
+  if (windows == 1) return std::nullopt;
+  return in_turn(windows);
+}
+
+std::vector<Windows> faster_windows(const PlanInput& input, const Rates& rates,
+                                    double predicted_s) {
+  constexpr double kClearly = 0.97;
+  const std::optional<Windows> most = most_windows(input);
+  if (!most) return {};
+  const std::vector<model::Footprint> footprints = footprints_of(input);
+  const shard::Layout layout = shard::make_layout(*input.spec, input.mesh.shards());
+  const LowerBoundInput bound = {.spec = *input.spec,
+                                 .layout = layout,
+                                 .footprints = footprints,
+                                 .micro_batches = input.micro_batches,
+                                 .boundary_bytes = boundary_tensor_bytes(input),
+                                 .recipe = input.recipe,
+                                 .holds_gradients = input.update().waits,
+                                 .discrete = input.device.discrete,
+                                 .device_bytes = input.device.discrete ? input.device_budget : 0,
+                                 .host_bytes = input.host_budget,
+                                 .mesh = input.mesh};
+  int fewest = 1;
+  double least_s = kClearly * predicted_s;
+  for (int windows = 2; windows <= most->count; ++windows) {
+    if (input.micro_batches % windows != 0) continue;
+    const double bound_s = lower_bound_of_passes(bound, rates, windows).step_s;
+    if (bound_s >= least_s) continue;
+    least_s = bound_s;
+    fewest = windows;
+  }
+  if (fewest == 1) return {};
+  if (fewest == most->count) return {*most};
+  return {in_turn(fewest), *most};
+}
+
+}  // namespace strata::plan

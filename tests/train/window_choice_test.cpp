@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a plan passes micro-batches in windows: where that is faster, or the only way that fits.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/units.h"
+#include "engine/plan/refusal.h"
+#include "tests/train/plan_fixture.h"
+
+namespace strata::train {
+namespace {
+
+model::Architecture small_llama() {
+  model::Architecture at = llama(16, 512);
+  at.vocabulary = 512;
+  return at;
+}
+
+config::Options options_with(int64_t host_mib) {
+  config::Options options;
+  options.recipe = Recipe::kFp32;
+  options.sequence_length = 512;
+  options.accumulate = 24;
+  options.threads = 1;
+  options.host_memory = host_mib * kMiB;
+  options.nvme = {"/of/that/machine"};
+  return options;
+}
+
+RunPlan plan_with(config::Options options, int64_t windows = 0) {
+  options.pipeline_windows = windows;
+  return planned(profile("small-2core"), small_llama(), options);
+}
+
+TEST(WindowChoice, WindowsAreChosenWhereActivationsOfAllDoNotFit) {
+  const config::Options options = options_with(400);
+  const RunPlan chosen = plan_with(options);
+  const RunPlan one = plan_with(options, 1);
+  EXPECT_GT(chosen.input.windows.count, 1);
+  EXPECT_EQ(one.input.windows.count, 1);
+  EXPECT_LT(chosen.predicted_step_s, 0.9 * one.predicted_step_s);
+  EXPECT_GT(chosen.candidates, 0);
+  const std::string line = fmt::format("\nwindows  {} of ", chosen.input.windows.count);
+  EXPECT_NE(plan_table(chosen, report_of(chosen)).find(line), std::string::npos)
+      << plan_table(chosen, report_of(chosen));
+  EXPECT_EQ(plan_table(one, report_of(one)).find("\nwindows"), std::string::npos);
+}
+
+TEST(WindowChoice, OneWindowIsChosenWhereAllFit) {
+  EXPECT_EQ(plan_with(options_with(64 * 1024)).input.windows.count, 1);
+}
+
+// Bytes of host memory for want of which a plan is refused.
+int64_t need_of(const config::Options& options, int64_t windows = 0) {
+  try {
+    plan_with(options, windows);
+  } catch (const plan::DoesNotFit& why) {
+    return why.shortages().front().need_bytes;
+  }
+  return 0;
+}
+
+// Without drives all checkpoints are in memory.
+TEST(WindowChoice, ARunFitsThatDoesNotFitInOneWindow) {
+  config::Options options = options_with(100);
+  options.offload = config::Offload::kHost;
+  const int64_t one = need_of(options, 1);
+  const int64_t least = need_of(options);
+  EXPECT_LT(least, one - 300 * kMiB);
+  const auto fits = [&](int64_t bytes) {
+    options.host_memory = bytes;
+    const PlanBasis basis = basis_of(profile("small-2core"), small_llama(), options);
+    EXPECT_NO_THROW(require_fit(basis.spec, basis.options, basis.facts)) << bytes;
+    EXPECT_EQ(plan_with(options).input.windows.count, 24) << bytes;
+    EXPECT_GT(need_of(options, 1), 0) << bytes;
+  };
+  fits(one - kMiB);
+  fits(least + kMiB);
+  options.host_memory = least - kMiB;
+  EXPECT_GT(need_of(options), 0);
+}
+
+}  // namespace
+}  // namespace strata::train
