@@ -6,7 +6,7 @@
 #   tests/run.sh           what CI runs
 #   tests/run.sh --fast    the build and its fast tests; under 3 minutes when the compiler cache is warm
 #   tests/run.sh --long    what CI runs and clang-tidy over the whole tree, with ten times as many seeds in random
-#                          tests, and five times as many under sanitizers
+#                          tests, five times as many under sanitizers, and more tests under these
 #
 # Build folders are build/, build-asan/ and build-tsan/. CCACHE_DIR chooses the compiler cache and JOBS the
 # number of parallel jobs.
@@ -101,6 +101,17 @@ sanitized() {
   STRATA_SEEDS=$sanitized_seeds suite "$preset" --test-dir "build-$preset" -R "^(${names//fuzz_tests/Fuzz})\\."
 }
 
+# Tests that sanitizers skip, because others there take the same paths in less time.
+pairs_of_meshes='ContextRanks.GoOnFromAnyMesh:TensorRanks.GoOnFromAnyMesh:WrittenCheckpoints.OfAnyMeshAreReadByAnyOther'
+# Only --long runs these under the address sanitizer: the same memory as in others, looked at more often.
+same_memory='StateHash.IsTheSameHoweverTheStateIsCut:RowProduct.ARowHasTheBits*:ChunksOfPipelineRanks.*:Weights.AreThereEachOnce*'
+same_memory+=':DataThreads.TextsOfSeveral*:DataThreads.LongRecords*:DataThreads.ChatsAre*:DataThreads.ArraysAre*:*ContextRanksOfFamily*'
+same_memory+=':Context.RanksOfEachFamily*:Context.BitsDepend*:Pipeline.StagesOfMeshes*'
+# And these under the thread sanitizer: the same threads as in others, with other arithmetic.
+same_threads='Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
+same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
+same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*'
+
 bash tests/install_packages.sh
 bash tests/install_packages.sh tests/packages_to_compare.txt ||
   echo "Without these packages the tests that compare with their programs are skipped." >&2
@@ -129,13 +140,14 @@ else
   suite "all tests" --test-dir build
   # Plans of large models take minutes there; plan_tests plans small ones with the same code. So do pairs of many meshes,
   # each of which other tests have alone.
-  meshes='ContextRanks.GoOnFromAnyMesh:TensorRanks.GoOnFromAnyMesh:WrittenCheckpoints.OfAnyMeshAreReadByAnyOther'
-  GTEST_FILTER="-PlanElsewhere.*:PlanCompare.*:PlanFacts.*:PlanTable.*:RunAdvice.*:$meshes" \
-    sanitized asan base_tests config_tests comm_tests memory_tests io_tests io_fault_tests kernels_tests \
+  skipped="PlanElsewhere.*:PlanCompare.*:PlanFacts.*:PlanTable.*:RunAdvice.*:MeshChoice.*:PlanReader.*:$pairs_of_meshes"
+  if ! $long; then skipped+=":$same_memory"; fi
+  GTEST_FILTER="-$skipped" sanitized asan base_tests config_tests comm_tests memory_tests io_tests io_fault_tests kernels_tests \
     model_tests shard_tests plan_tests exec_tests exec_fault_tests train_tests session_tests c_tests fuzz_tests
   # What each model family computes is one thread's arithmetic; what all of them share with threads is tested apart.
-  GTEST_FILTER='-*TwentyStepsEqualTheReference*:CachedGeneration.EqualsPassesOverTheWholeText*' \
-    sanitized tsan comm_tests io_tests io_fault_tests exec_tests exec_fault_tests
+  skipped='*TwentyStepsEqualTheReference*:CachedGeneration.EqualsPassesOverTheWholeText*'
+  if ! $long; then skipped+=":$same_threads"; fi
+  GTEST_FILTER="-$skipped" sanitized tsan comm_tests io_tests io_fault_tests exec_tests exec_fault_tests
 fi
 
 headline "done"
