@@ -272,7 +272,7 @@ void Executor::Impl::say_failure_if_late(const std::exception_ptr& failure) cons
   if (!progress_.does_arithmetic()) return;
   log(LogLevel::kWarning,
       fmt::format("{}; wait until the arithmetic under way is done, then the run ends",
-                  text_of(failure)));
+                  strata::text_of(failure)));
 }
 
 // Waits until no lane uses the instance any more, because after a failure the caller frees it.
@@ -284,7 +284,7 @@ void Executor::Impl::await_over(Instance& instance) {
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();
     STRATA_CHECK(failure != nullptr);
-    abort_all(options_.groups, text_of(failure).c_str());
+    abort_all(options_.groups, strata::text_of(failure).c_str());
     say_failure_if_late(failure);
     end_lanes();
     std::rethrow_exception(failure);

@@ -33,7 +33,7 @@ void Executor::Impl::lane_main(Lane lane) {
     for (InFlight& one : in_flight_[index_of(lane)]) one.arithmetic.reset();
     // Recorded before other lanes of this rank fail because of their groups.
     progress_.fail(std::current_exception());
-    abort_all(options_.groups, text_of(std::current_exception()).c_str());
+    abort_all(options_.groups, strata::text_of(std::current_exception()).c_str());
   }
 }
 
