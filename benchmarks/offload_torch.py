@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The price of offload: a Llama of Transformers by plain PyTorch, everything resident, and by strata.torch
-with its state in a store, by turns.
+with its state in a store, by turns; with --deepspeed also by DeepSpeed's ZeRO-3 with everything on the drive.
 
 The default is 100M parameters, fp32, activation checkpointing, 4 micro-batches of 1x128 tokens. Each
 sample is a process, whose peak memory is that of the system; a step's time is the median of a process.
@@ -29,8 +29,37 @@ def options():
     parser.add_argument("--steps", type=int, default=4, help="of a process; the first is not counted")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--child", choices=["plain", "store"], help=argparse.SUPPRESS)
+    parser.add_argument("--deepspeed", action="store_true", help="needs deepspeed and libaio-dev")
+    ways = ["plain", "store", "deepspeed"]
+    parser.add_argument("--child", choices=ways, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def deepspeed_engine(model, given):
+    """ZeRO-3 with parameters and optimizer state on the drive, and AdamW as the others have it."""
+    import os
+
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ.update(place, MASTER_PORT="29533", DS_ACCELERATOR="cpu")
+    import deepspeed
+
+    drive = {"device": "nvme", "nvme_path": given.nvme, "pin_memory": False}
+    size = max(parameter.numel() for parameter in model.parameters())
+    zero = {
+        "stage": 3,
+        "stage3_param_persistence_threshold": 0,
+        "sub_group_size": 20_000_000,
+        "offload_param": {**drive, "buffer_count": 12, "buffer_size": 2 * size},
+        "offload_optimizer": {**drive, "buffer_count": 6},
+    }
+    config = {
+        "train_micro_batch_size_per_gpu": int(given.batch.split(",")[0]),
+        "gradient_accumulation_steps": given.accumulate,
+        "zero_optimization": zero,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}},
+        "aio": {"block_size": 1 << 20, "queue_depth": 32, "intra_op_parallelism": 2},
+    }
+    return deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
 
 
 def sample(given):
@@ -55,7 +84,10 @@ def sample(given):
     def loss_of(m):
         return model(input_ids=tokens[m], labels=tokens[m]).loss / given.accumulate
 
-    if given.child == "store":
+    engine = deepspeed_engine(model, given) if given.child == "deepspeed" else None
+    if engine is not None:
+        optimizer = None
+    elif given.child == "store":
         import strata.torch
 
         wanted = {"nvme": given.nvme, "threads": given.threads, "accumulate": given.accumulate}
@@ -70,11 +102,18 @@ def sample(given):
         begin = time.monotonic()
         losses.append(0.0)
         for m in range(given.accumulate):
-            loss = loss_of(m)
-            loss.backward()
+            if engine is None:
+                loss = loss_of(m)
+                loss.backward()
+            else:  # it divides by the number of micro-batches itself
+                loss = engine(input_ids=tokens[m], labels=tokens[m]).loss
+                engine.backward(loss)
+                engine.step()
+                loss = loss / given.accumulate
             losses[-1] += loss.item()
-        optimizer.step()
-        optimizer.zero_grad()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
         seconds.append(time.monotonic() - begin)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds[1:], "losses": losses, "peak_mib": peak}
@@ -86,24 +125,29 @@ def main():
         print(json.dumps(sample(given)))
         return
     samples = {"plain": [], "store": []}
+    if given.deepspeed:
+        samples["deepspeed"] = []
     for _ in range(given.rounds):
         for kind, seen in samples.items():
             command = [sys.executable, __file__, *sys.argv[1:], "--child", kind]
             output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            seen.append(json.loads(output.splitlines()[-1]))
+            found = [line for line in output.splitlines() if line.startswith('{"seconds"')]
+            seen.append(json.loads(found[-1]))
     differ = max(
         abs(a - b) / a
         for plain, store in zip(samples["plain"], samples["store"])
         for a, b in zip(plain["losses"], store["losses"])
     )
-    print(f"{'':8} {'step s':>8} {'smallest':>9} {'largest':>8} {'peak MiB':>9}")
+    print(f"{'':9} {'step s':>8} {'smallest':>9} {'largest':>8} {'peak MiB':>9}")
     medians = {}
     for kind, seen in samples.items():
         times = [statistics.median(each["seconds"]) for each in seen]
         medians[kind] = statistics.median(times)
         peak = statistics.median(each["peak_mib"] for each in seen)
-        print(f"{kind:8} {medians[kind]:8.2f} {min(times):9.2f} {max(times):8.2f} {peak:9.0f}")
-    print(f"store / plain: {medians['store'] / medians['plain']:.2f}")
+        print(f"{kind:9} {medians[kind]:8.2f} {min(times):9.2f} {max(times):8.2f} {peak:9.0f}")
+    for kind in ("plain", "deepspeed"):
+        if kind in medians:
+            print(f"store / {kind}: {medians['store'] / medians[kind]:.2f}")
     print(f"losses differ by at most {differ:.1e} of their value")
 
 

@@ -195,11 +195,30 @@ StepResult Session::Impl::result_of(const session::Live& live, const exec::Insta
           .applied = instance.finite && !instance.discards};
 }
 
+void Session::Impl::check_on_all(const char* call, const std::function<void()>& check) {
+  if (!job_) return check();
+  std::exception_ptr failure;
+  try {
+    check();
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  comm::Group& group = *groups_.trainer;
+  std::vector<int64_t> failed(static_cast<size_t>(group.size()));
+  failed[static_cast<size_t>(group.rank())] = failure ? 1 : 0;
+  group.gather(failed.data(), sizeof(int64_t));
+  if (failure) std::rethrow_exception(failure);
+  const auto other = std::ranges::find(failed, 1);
+  if (other == failed.end()) return;
+  throw Error(ErrorCode::kConfig, fmt::format("{}: rank {} cannot (see that rank's own error)",
+                                              call, other - failed.begin()));
+}
+
 std::string Session::Impl::save(const std::string& directory) {
   constexpr int64_t kKeepAll = int64_t{1} << 40;
   session::Live& state = live("save");
   state.require_no_step("save");
-  session::require_no_run(directory, state.step());
+  check_on_all("save", [&] { session::require_no_run(directory, state.step()); });
   const train::RunPlan& run = plan();
   train::CheckpointSession checkpoints(
       *run.spec, *run.spec, run.ranks.front(), groups_.trainer,

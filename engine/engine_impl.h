@@ -41,6 +41,8 @@ class Session::Impl {
   void close();
   void load_state(const std::string& checkpoint, const InitialState& initial);
   void unload();
+  // Runs a check that changes nothing. Of several ranks, it fails on all where it fails on one.
+  void check_on_all(const char* call, const std::function<void()>& check);
   // Where `call` fails, other ranks would wait for this one: they end too.
   template <typename Call>
   void with_ranks(const Call& call) {

@@ -15,7 +15,7 @@ namespace strata::test {
 namespace {
 
 constexpr int64_t kSizes[] = {150016, 4099};
-constexpr int kUnits = 2;
+constexpr int kOfModel = 2;
 
 using Planes = std::map<std::pair<int, int>, std::vector<float>>;  // by plane and unit
 
@@ -66,11 +66,11 @@ class UnitRanks : public SessionTest {
   }
   // A gradient of one of `shares` equal parts of a sample, all of which add up to the same.
   static void pass(Session& session, double share) {
-    for (int unit = 0; unit < kUnits; ++unit) {
+    for (int unit = 0; unit < kOfModel; ++unit) {
       session.acquire(unit, UnitPass::kForward);
       session.release();
     }
-    for (int unit = kUnits; unit-- > 0;) {
+    for (int unit = kOfModel; unit-- > 0;) {
       const UnitUse use = session.acquire(unit, UnitPass::kBackward);
       const auto* weights = static_cast<const float*>(use.weights);
       for (int64_t i = 0; i < kSizes[unit]; ++i) {
@@ -153,6 +153,23 @@ TEST_F(UnitRanks, GoOnFromCheckpointsOfOtherNumbersOfRanks) {
       const std::vector<float>& found = planes.at(which);
       for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(found[i], values[i], 1e-6);
     }
+  });
+}
+
+// One names a directory that is no checkpoint's: nothing has changed on either.
+TEST_F(UnitRanks, ADirectoryThatOneRefusesIsRefusedByAll) {
+  fs::create_directories(directory_ + "/run/checkpoints");
+  std::ofstream(directory_ + "/run/run.json") << "{}";
+  run(2, "", [&](int rank, Session& session) {
+    session.load(fill);
+    step(session, 0.5);
+    const std::string right = directory_ + "/checkpoints";
+    std::string text;
+    EXPECT_EQ(
+        code_of([&] { session.save(rank == 1 ? directory_ + "/run/checkpoints" : right); }, &text),
+        ErrorCode::kConfig);
+    EXPECT_NE(text.find(rank == 1 ? "run" : "rank 1 cannot"), text.npos) << text;
+    EXPECT_NE(session.save(right), "");
   });
 }
 
