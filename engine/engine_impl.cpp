@@ -77,6 +77,7 @@ session::Training& Session::Impl::training(const char* call) {
 }
 
 void Session::Impl::join(const RankPlace& place) {
+  if (live_ && live_->failed()) close();
   const auto ranks = static_cast<int>(options_.ranks);
   const int on_node = place.ranks_on_node > 0 ? place.ranks_on_node : ranks;
   const auto require_right = [](bool is_right, const std::string& what) {
@@ -117,6 +118,7 @@ void Session::Impl::join(const RankPlace& place) {
 
 void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {
   if (live_ && live_->failed()) close();
+  if (live_ && job_) agree_on(Call::kLoad);
   unload();
   if (kind_ == SessionKind::kUnits && options_.ranks > 1 && !job_) {
     throw Error(ErrorCode::kUsage, fmt::format("load: this session is one of {} ranks, which have "
@@ -175,7 +177,9 @@ void Session::Impl::load_state(const std::string& checkpoint, const InitialState
   live_ = std::move(loaded);
 }
 
+// Lanes within a step may wait for other ranks, which would wait for this one.
 void Session::Impl::unload() {
+  if (job_ && live_ && live_->is_under_way()) job_->abort("its state was unloaded within a step");
   live_.reset();
   frozen_.reset();
   source_.reset();
@@ -195,12 +199,34 @@ StepResult Session::Impl::result_of(const session::Live& live, const exec::Insta
           .applied = instance.finite && !instance.discards};
 }
 
+void Session::Impl::give_up(const std::string& why) {
+  if (!job_) return;
+  job_->abort(why);
+  if (live_) live_->give_up();
+}
+
+void Session::Impl::agree_on(Call call) {
+  constexpr const char* kNames[] = {"", "begin", "begin_forward", "read", "save", "load"};
+  if (!job_) return;
+  comm::Group& group = *groups_.trainer;
+  std::vector<int64_t> calls(static_cast<size_t>(group.size()));
+  const auto own = static_cast<int64_t>(call);
+  calls[static_cast<size_t>(group.rank())] = own;
+  group.gather(calls.data(), sizeof(int64_t));
+  const auto other = std::ranges::find_if(calls, [&](int64_t one) { return one != own; });
+  if (other == calls.end()) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{}: rank {} calls {} (make the same calls on all ranks, in the same "
+                          "order)",
+                          kNames[own], other - calls.begin(), kNames[*other]));
+}
+
 void Session::Impl::check_on_all(const char* call, const std::function<void()>& check) {
   if (!job_) return check();
   std::exception_ptr failure;
   try {
     check();
-  } catch (const Error&) {
+  } catch (...) {
     failure = std::current_exception();
   }
   comm::Group& group = *groups_.trainer;
@@ -218,24 +244,31 @@ std::string Session::Impl::save(const std::string& directory) {
   constexpr int64_t kKeepAll = int64_t{1} << 40;
   session::Live& state = live("save");
   state.require_no_step("save");
+  agree_on(Call::kSave);
   check_on_all("save", [&] { session::require_no_run(directory, state.step()); });
   const train::RunPlan& run = plan();
   train::CheckpointSession checkpoints(
       *run.spec, *run.spec, run.ranks.front(), groups_.trainer,
       {.directory = directory, .keep = kKeepAll, .nonce = "", .trainer = config::Json::object()});
-  std::string path;
-  with_ranks([&] {
-    state.drain();
-    checkpoints.save(state.step(), [&](exec::StateSink& sink) { return state.stream(sink); });
-    path = comm::broadcast_text(groups_.trainer, checkpoints.last_path());
-  });
-  return path;
+  with_ranks([&] { state.drain(); });
+  bool has_begun = false;  // before that all ranks fail together, and nothing is lost
+  try {
+    checkpoints.save(state.step(), [&](exec::StateSink& sink) {
+      has_begun = true;
+      return state.stream(sink);
+    });
+  } catch (const std::exception& error) {
+    if (has_begun) give_up(error.what());
+    throw;
+  }
+  return comm::broadcast_text(groups_.trainer, checkpoints.last_path());
 }
 
 void Session::Impl::read(StatePlane plane, const StateVisitor& visitor) {
   constexpr Plane kOf[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
   session::Live& state = live("read");
   state.require_no_step("read");
+  agree_on(Call::kRead);
   with_ranks([&] {
     session::visit_plane(state, this->plan(), kOf[static_cast<size_t>(plane)], visitor,
                          groups_.trainer);

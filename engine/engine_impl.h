@@ -41,6 +41,11 @@ class Session::Impl {
   void close();
   void load_state(const std::string& checkpoint, const InitialState& initial);
   void unload();
+  // Calls for which ranks wait for each other.
+  enum class Call : int64_t { kBegin = 1, kBeginForward, kRead, kSave, kLoad };
+  // Throws Error (kUsage) on all ranks when one of them makes another call, or makes it in another
+  // order. Nothing has changed then.
+  void agree_on(Call call);
   // Runs a check that changes nothing. Of several ranks, it fails on all where it fails on one.
   void check_on_all(const char* call, const std::function<void()>& check);
   // Where `call` fails, other ranks would wait for this one: they end too.
@@ -49,7 +54,7 @@ class Session::Impl {
     try {
       call();
     } catch (const std::exception& error) {
-      if (job_) job_->abort(error.what());
+      give_up(error.what());
       throw;
     }
   }
@@ -66,6 +71,8 @@ class Session::Impl {
 
   model::ModelSpec spec_;  // of declared units
   bool may_leave_out_ = false;
+  // Of several ranks, ends what they share.
+  void give_up(const std::string& why);
   session::UnitRank rank_;           // this session's among the ranks
   std::unique_ptr<train::Job> job_;  // of several; outlives live_
   train::RankGroups groups_;

@@ -157,13 +157,19 @@ void Session::load(const InitialState& initial) {
 void Session::begin(double lr) {
   impl("begin").require({SessionKind::kUnits}, "begin");
   const Environment::Scope scope(&impl_->environment_);
-  impl_->live("begin").begin(lr);
+  session::Live& live = impl_->live("begin");
+  live.require_no_step("begin");
+  impl_->agree_on(Impl::Call::kBegin);
+  live.begin(lr);
 }
 
 void Session::begin() {
   impl("begin").require({SessionKind::kUnits}, "begin");
   const Environment::Scope scope(&impl_->environment_);
-  impl_->live("begin").begin();
+  session::Live& live = impl_->live("begin");
+  live.require_no_step("begin");
+  impl_->agree_on(Impl::Call::kBegin);
+  live.begin();
 }
 
 UnitUse Session::acquire(int unit, UnitPass pass) {
@@ -193,7 +199,10 @@ void Session::end_micro_batch() {
 void Session::begin_forward() {
   impl("begin_forward").require({SessionKind::kUnits}, "begin_forward");
   const Environment::Scope scope(&impl_->environment_);
-  impl_->live("begin_forward").begin_forward();
+  session::Live& live = impl_->live("begin_forward");
+  live.require_no_step("begin_forward");
+  impl_->agree_on(Impl::Call::kBeginForward);
+  live.begin_forward();
 }
 
 void Session::end_forward() {

@@ -243,7 +243,8 @@ typedef struct strata_transport {
                  void** transfer);
   /* Waits until the bytes have moved, at most so many seconds. */
   int (*wait)(void* context, void* transfer, double seconds);
-  /* Lets the wait return soon, because another rank is gone. Null: it goes on until it is over. */
+  /* Lets the wait return soon, because another rank is gone. It must not wait, nor call the
+   * library. Null: the wait goes on until it is over. */
   void (*interrupt)(void* context, void* transfer);
   /* Ends a transfer, moved or not, whose data must not be used any more. Once for each. */
   void (*end)(void* context, void* transfer);

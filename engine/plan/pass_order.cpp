@@ -392,6 +392,8 @@ void PassOrder::infer(OpKind head, int micro_batches) {
   for (size_t p = 0; p < schedule.phases.size(); ++p) {
     begin_phase(schedule, p, micro_batches);
     const Span span = span_of(phase_.window, micro_batches);
+    // Stages of a pipeline keep their schedule.
+    if (input_.mesh.pipeline == 1 && span.first == span.last) continue;
     infer_window(head, model::section_of(*input_.spec, phase_.section), span);
     pass_on(span);
   }

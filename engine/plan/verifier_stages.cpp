@@ -181,7 +181,7 @@ bool check_stage_form(const Facts& facts, Reporter& reporter) {
     return false;
   };
   if (plan.windows.count < 1 || plan.micro_batches % plan.windows.count != 0 ||
-      plan.micro_batches / plan.windows.count > kMessageNumbers ||
+      (plan.mesh.pipeline > 1 && plan.micro_batches / plan.windows.count > kMessageNumbers) ||
       plan.windows.order > PipelineOrder::kOneForwardOneBackward) {
     return bad(
         fmt::format("{} windows of {} micro-batches", plan.windows.count, plan.micro_batches));

@@ -56,7 +56,10 @@ class Live {
   void require_no_step(const char* call) const;
 
   bool failed() const { return failed_; }
-  int64_t step() const { return step_; }  // steps that were ended, not those discarded
+  // The state is lost, because other ranks have stopped.
+  void give_up() { failed_ = true; }
+  bool is_under_way() const { return under_way_; }  // a step or forward has begun
+  int64_t step() const { return step_; }            // steps that were ended, not those discarded
   const exec::StepSettings& settings() const { return settings_; }
   // Between steps.
   int64_t updates() const { return executor_.updates() + (executor_.pending() ? 1 : 0); }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/checkpoint_session.h"
 
+#include <exception>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_writer.h"
@@ -26,11 +28,21 @@ CheckpointSession::Opened CheckpointSession::open(const std::string& path,
 
 void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
   std::optional<checkpoint::CheckpointCommit> commit;
+  std::exception_ptr refusal;  // other ranks would wait for rank 0
   if (leads()) {
     const model::ModelSpec& spec = slice_.stage.route.ranks > 1 ? spec_ : slice_;
-    commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec, plan_.recipe));
+    try {
+      commit.emplace(run_.directory, step, checkpoint::checkpoint_bytes(spec, plan_.recipe));
+    } catch (...) {
+      if (group_ == nullptr) throw;
+      refusal = std::current_exception();
+    }
   }
   const std::string partial = comm::broadcast_text(group_, commit ? commit->partial() : "");
+  if (refusal) std::rethrow_exception(refusal);
+  if (partial.empty()) {
+    throw Error(ErrorCode::kPeer, "checkpoint: rank 0 cannot begin it (see that rank's own error)");
+  }
   uint64_t nonce = commit ? commit->nonce() : 0;
   if (group_ != nullptr) group_->broadcast(&nonce, sizeof(nonce), 0);
   checkpoint::CheckpointWriter writer(

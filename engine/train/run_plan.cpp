@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -177,7 +178,8 @@ int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
   const auto chunks =
       static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.shards()).chunks.size());
-  const int64_t ops = segments * (5 * input.micro_batches + 12) + 10 * chunks;
+  const int64_t ops =
+      segments * (5 * input.micro_batches + 12 + 10 * (input.windows.count - 1)) + 10 * chunks;
   return ops * kOpBytes * ranks;
 }
 
@@ -306,24 +308,45 @@ void require_stages_fit(RunPlan& run, const config::Options& options, const RunF
 
 }  // namespace
 
+std::vector<Passes> passes_of(const RunPlan& run, const config::Options& options) {
+  std::vector<plan::Windows> windows = {windows_of(options).front()};
+  const auto most = plan::most_windows(run.input);
+  if (most && options.pipeline_windows == 0) windows.push_back(*most);
+  std::vector<Passes> all;
+  for (const plan::Windows& count : windows) {
+    for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {
+      all.push_back({count, mode});
+    }
+  }
+  return all;
+}
+
+void set_passes(const Passes& passes, RunPlan& run, const config::Options& options,
+                const RunFacts& facts) {
+  turn_to_stage(0, run);
+  run.input.windows = passes.windows;
+  run.input.mode = passes.mode;
+  run.outside_bytes = all_outside_bytes(run.input, options, facts);
+  run.input.host_budget = host_budget_for_arenas(run.input, options, facts);
+}
+
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   RunPlan run = prepare(std::move(spec), options, facts);
-  const auto most = plan::most_windows(run.input);
-  try {
-    require_stages_fit(run, options, facts);
-  } catch (const plan::DoesNotFit& why) {
-    const plan::Windows one = run.input.windows;
-    if (most && options.pipeline_windows == 0) {
-      run.input.windows = *most;
-      try {
-        return require_stages_fit(run, options, facts);
-      } catch (const plan::DoesNotFit& other) {
-        if (needs_less(other, why)) explain_refusal(run, options, facts, other);
-      }
+  std::optional<plan::DoesNotFit> refusal;
+  plan::PlanInput of_refusal;
+  for (const Passes& passes : passes_of(run, options)) {
+    set_passes(passes, run, options, facts);
+    try {
+      return require_stages_fit(run, options, facts);
+    } catch (const plan::DoesNotFit& why) {
+      if (refusal && !needs_less(why, *refusal)) continue;
+      refusal.emplace(why);
+      of_refusal = run.input;
     }
-    run.input.windows = one;
-    explain_refusal(run, options, facts, why);
   }
+  set_passes({of_refusal.windows, of_refusal.mode}, run, options, facts);
+  run.input = of_refusal;
+  explain_refusal(run, options, facts, *refusal);
 }
 
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {

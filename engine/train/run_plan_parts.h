@@ -36,6 +36,19 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
 // may be faster (plan/window_choice.h), or what the options say.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
+// How micro-batches pass the model, and when weights are updated.
+struct Passes {
+  plan::Windows windows;
+  plan::OptimizerMode mode = plan::OptimizerMode::kDeferred;
+};
+
+// Those that may fit where others do not: for a model that is not divided one window and the most.
+std::vector<Passes> passes_of(const RunPlan& run, const config::Options& options);
+
+// Sets them in run.input, with the memory that is left to arenas: more windows have more ops.
+void set_passes(const Passes& passes, RunPlan& run, const config::Options& options,
+                const RunFacts& facts);
+
 // Fills run.slices for the mesh of run.input, with so many chunks of each stage.
 void slice(int64_t chunks, RunPlan& run);
 

@@ -6,7 +6,6 @@
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
-#include "engine/plan/window_choice.h"
 #include "engine/train/run_plan_parts.h"
 
 namespace strata::train {
@@ -51,20 +50,20 @@ Least least_of(plan::PlanInput input, const config::Options& options, const RunF
   return {enough * kMiB, free_space};
 }
 
-// With these options and `nvme_budget` bytes of NVMe, in one window or in the most.
+// With these options and `nvme_budget` bytes of NVMe, however micro-batches pass the model.
 Least least_of(const RunPlan& run, const config::Options& options, const RunFacts& facts,
                int64_t nvme_budget) {
-  plan::PlanInput input = run.input;
-  input.nvme_budget = nvme_budget;
-  const auto most = plan::most_windows(input);
-  if (!most || options.pipeline_windows > 0) return least_of(input, options, facts);
-  input.windows = {};
-  const Least one = least_of(input, options, facts);
-  input.windows = *most;
-  const Least many = least_of(input, options, facts);
-  const bool is_less =
-      many.host_memory > 0 && (one.host_memory == 0 || many.host_memory < one.host_memory);
-  return is_less ? many : one;
+  Least least;
+  for (const Passes& passes : passes_of(run, options)) {
+    plan::PlanInput input = run.input;
+    input.nvme_budget = nvme_budget;
+    input.windows = passes.windows;
+    input.mode = passes.mode;
+    const Least one = least_of(input, options, facts);
+    const bool is_less = least.host_memory == 0 || one.host_memory < least.host_memory;
+    if (one.host_memory > 0 && is_less) least = one;
+  }
+  return least;
 }
 
 // The flags that would fit.

@@ -16,7 +16,8 @@
 namespace strata::train {
 
 std::vector<plan::Windows> windows_of(const config::Options& options) {
-  const auto order = options.pipeline_schedule == config::PipelineSchedule::kGpipe
+  const bool is_gpipe = options.pipeline_schedule == config::PipelineSchedule::kGpipe;
+  const auto order = is_gpipe && options.pipeline_ranks > 1
                          ? plan::PipelineOrder::kAllForward
                          : plan::PipelineOrder::kOneForwardOneBackward;
   if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
@@ -131,8 +132,7 @@ struct Tried {
   void add(const plan::Windows& windows, RunPlan& run, const config::Options& options,
            const RunFacts& facts) {
     for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {
-      run.input.windows = windows;
-      run.input.mode = mode;
+      set_passes({windows, mode}, run, options, facts);
       try {
         std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts);
         const bool better =
@@ -162,7 +162,9 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
             : plan::faster_windows(run.input, run.rates, cost_of(tried.best, run).predicted_s);
     for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
   }
-  run.input = tried.best.empty() ? tried.of_refusal : tried.of_best;
+  const plan::PlanInput& of = tried.best.empty() ? tried.of_refusal : tried.of_best;
+  set_passes({of.windows, of.mode}, run, options, facts);
+  run.input = of;
   if (tried.best.empty()) throw *tried.refusal;
   turn_to_stage(0, run);
   return std::move(tried.best);

@@ -173,6 +173,18 @@ TEST_F(UnitRanks, ADirectoryThatOneRefusesIsRefusedByAll) {
   });
 }
 
+TEST_F(UnitRanks, ACheckpointThatCannotBeBegunChangesNothing) {
+  std::ofstream(directory_ + "/file") << "no directory";
+  run(2, "", [&](int rank, Session& session) {
+    session.load(fill);
+    step(session, 0.5);
+    const ErrorCode code = code_of([&] { session.save(directory_ + "/file/below"); });
+    EXPECT_EQ(code == ErrorCode::kPeer, rank == 1);
+    EXPECT_NE(session.save(directory_ + "/checkpoints"), "");
+    EXPECT_TRUE(step(session, 0.5).applied);
+  });
+}
+
 TEST_F(UnitRanks, AStepThatOneDiscardsIsDiscardedByAll) {
   run(2, "", [&](int rank, Session& session) {
     session.load(fill);
@@ -233,6 +245,48 @@ TEST_F(UnitRanks, ARankThatFailsEndsTheOthersWithItsReason) {
     session.join({.rank = rank, .directory = directory_ + "/again"});
     session.load(fill);
     EXPECT_TRUE(step(session, 0.5).applied);
+  });
+}
+
+// Nothing has changed then, and all can go on.
+TEST_F(UnitRanks, CallsThatDifferAreRefusedOnAll) {
+  run(2, "", [&](int rank, Session& session) {
+    session.load(fill);
+    std::string text;
+    const ErrorCode code = code_of(
+        [&] {
+          if (rank == 0) {
+            read(session);
+          } else {
+            session.begin();
+          }
+        },
+        &text);
+    EXPECT_EQ(code, ErrorCode::kUsage);
+    EXPECT_NE(text.find(rank == 0 ? "read: rank 1 calls begin" : "begin: rank 0 calls read"),
+              text.npos)
+        << text;
+    EXPECT_TRUE(step(session, 0.5).applied);
+  });
+}
+
+TEST_F(UnitRanks, ARankThatClosesWithinAStepEndsTheOthers) {
+  run(2, "", [&](int rank, Session& session) {
+    session.load(fill);
+    session.begin();
+    std::string text;
+    if (rank == 0) return session.close();
+    EXPECT_EQ(code_of(
+                  [&] {
+                    pass(session, 0.5);
+                    session.end({.lr = 0.01});
+                  },
+                  &text),
+              ErrorCode::kPeer);
+    EXPECT_NE(text.find("unloaded within a step"), text.npos) << text;
+    EXPECT_EQ(code_of([&] { session.join({.rank = 5, .directory = "x"}); }, &text),
+              ErrorCode::kUsage);
+    EXPECT_NE(text.find("rank 5 of 2"), text.npos) << text;
   });
 }
 

@@ -60,13 +60,28 @@ int64_t need_of(const config::Options& options, int64_t windows = 0) {
   return 0;
 }
 
+// A text has one micro-batch, which all windows but one do not have.
+TEST(WindowChoice, GenerationReadsTheWeightsOnce) {
+  const auto ops = [](int64_t windows) {
+    const RunPlan run = plan_with(options_with(400), windows);
+    return run.ranks.front().program(plan::ProgramName::kGenerate).ops.size();
+  };
+  EXPECT_LT(ops(24), 2 * ops(1));
+}
+
+class WindowChoiceOfMode : public testing::TestWithParam<double> {};
+
+// Without clipping an update may be done in the backward or be deferred.
+INSTANTIATE_TEST_SUITE_P(Clip, WindowChoiceOfMode, testing::Values(0.0, 1.0));
+
 // Without drives all checkpoints are in memory.
-TEST(WindowChoice, ARunFitsThatDoesNotFitInOneWindow) {
+TEST_P(WindowChoiceOfMode, ARunFitsThatDoesNotFitInOneWindow) {
   config::Options options = options_with(100);
+  options.clip = GetParam();
   options.offload = config::Offload::kHost;
   const int64_t one = need_of(options, 1);
   const int64_t least = need_of(options);
-  EXPECT_LT(least, one - 300 * kMiB);
+  EXPECT_LT(least, one - 200 * kMiB);
   const auto fits = [&](int64_t bytes) {
     options.host_memory = bytes;
     const PlanBasis basis = basis_of(profile("small-2core"), small_llama(), options);

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes as c
 import math
 import os
+import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Mapping, Optional, Sequence, Type, Union
@@ -203,7 +205,15 @@ class Store:
     def _call(self, name: str, *arguments: Any) -> None:
         if self._handle is None:
             raise lib.HandleError(f"{name}: the store is closed (make another)")
-        lib.call(name, self._handle, *arguments)
+        try:
+            lib.call(name, self._handle, *arguments)
+        except lib.Error as error:
+            raised = self._lent.raised if self._lent is not None else None
+            if raised is None:
+                raise
+            if not isinstance(raised, Exception):  # KeyboardInterrupt, SystemExit
+                raise raised from error
+            raise error from raised
 
     def _find(self, name: str) -> tuple[int, int, tuple[int, ...], lib.InfoStruct]:
         if name not in self._names:
@@ -221,13 +231,11 @@ class Store:
         order, each with its own data; gradients are summed, and a step that one discards is
         discarded by all. Raises PeerError when another fails or is gone."""
         lent = Lent(ranks.transport) if ranks.transport is not None else None
-        try:
-            self._call("store_join", c.byref(struct_of(ranks, lent)))
-        except lib.Error as error:
-            if lent is not None and lent.raised is not None:
-                raise error from lent.raised
-            raise
-        self._lent = lent
+        before, self._lent = self._lent, lent  # that of an earlier join, which is over
+        if lent is not None:
+            _LENT.add(self)
+        self._call("store_join", c.byref(struct_of(ranks, lent)))
+        del before
 
     def plan(self) -> Plan:
         """Where state lies and how long a step takes. Raises DoesNotFit with what would fit."""
@@ -456,6 +464,17 @@ class Store:
         self._set_aside()
         if all(view._free() for view in self._stale):
             lib.close_quietly("store_close", self._handle)
+
+
+# Stores whose transport calls Python, which needs its threads until they are closed.
+_LENT: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_lent() -> None:
+    for store in list(_LENT):
+        lib.close_quietly("store_close", store._handle)
+        store._handle = None
 
 
 def _pass(name: str) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Union
 
@@ -70,6 +71,9 @@ class Offloaded:
         try:
             self._open(example, source, keep)
         except BaseException:
+            store = getattr(self, "store", None)
+            if store is not None:
+                store.__exit__(*sys.exc_info())  # so that other ranks do not wait for this one
             self._give_back()
             for name, values in before.items():
                 if values.device.type != "meta":
