@@ -9,6 +9,7 @@
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/frozen_source.h"
 #include "engine/checkpoint/model_sink.h"
+#include "engine/comm/gather_each.h"
 #include "engine/comm/text_exchange.h"
 #include "engine/config/limits.h"
 #include "engine/model_files/file.h"
@@ -118,7 +119,7 @@ void Session::Impl::join(const RankPlace& place) {
 
 void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {
   if (live_ && live_->failed()) close();
-  if (live_ && job_) agree_on(Call::kLoad);
+  if (live_ && !live_->is_under_way()) agree_on(Call::kLoad);  // else unload() ends the others
   unload();
   if (kind_ == SessionKind::kUnits && options_.ranks > 1 && !job_) {
     throw Error(ErrorCode::kUsage, fmt::format("load: this session is one of {} ranks, which have "
@@ -205,20 +206,27 @@ void Session::Impl::give_up(const std::string& why) {
   if (live_) live_->give_up();
 }
 
+const char* Session::Impl::name_of(Call call) {
+  constexpr const char* kNames[] = {"begin", "begin_forward", "read", "save", "load"};
+  return kNames[static_cast<size_t>(call)];
+}
+
 void Session::Impl::agree_on(Call call) {
-  constexpr const char* kNames[] = {"", "begin", "begin_forward", "read", "save", "load"};
   if (!job_) return;
-  comm::Group& group = *groups_.trainer;
-  std::vector<int64_t> calls(static_cast<size_t>(group.size()));
-  const auto own = static_cast<int64_t>(call);
-  calls[static_cast<size_t>(group.rank())] = own;
-  group.gather(calls.data(), sizeof(int64_t));
-  const auto other = std::ranges::find_if(calls, [&](int64_t one) { return one != own; });
+  const std::vector<Call> calls = comm::gather_each(*groups_.trainer, call);
+  const auto other = std::ranges::find_if(calls, [&](Call one) { return one != call; });
   if (other == calls.end()) return;
   throw Error(ErrorCode::kUsage,
               fmt::format("{}: rank {} calls {} (make the same calls on all ranks, in the same "
                           "order)",
-                          kNames[own], other - calls.begin(), kNames[*other]));
+                          name_of(call), other - calls.begin(), name_of(*other)));
+}
+
+session::Live& Session::Impl::live_for(Call call) {
+  session::Live& state = live(name_of(call));
+  state.require_no_step(name_of(call));
+  agree_on(call);
+  return state;
 }
 
 void Session::Impl::check_on_all(const char* call, const std::function<void()>& check) {
@@ -229,10 +237,7 @@ void Session::Impl::check_on_all(const char* call, const std::function<void()>& 
   } catch (...) {
     failure = std::current_exception();
   }
-  comm::Group& group = *groups_.trainer;
-  std::vector<int64_t> failed(static_cast<size_t>(group.size()));
-  failed[static_cast<size_t>(group.rank())] = failure ? 1 : 0;
-  group.gather(failed.data(), sizeof(int64_t));
+  const std::vector<int> failed = comm::gather_each(*groups_.trainer, failure ? 1 : 0);
   if (failure) std::rethrow_exception(failure);
   const auto other = std::ranges::find(failed, 1);
   if (other == failed.end()) return;
@@ -242,9 +247,7 @@ void Session::Impl::check_on_all(const char* call, const std::function<void()>& 
 
 std::string Session::Impl::save(const std::string& directory) {
   constexpr int64_t kKeepAll = int64_t{1} << 40;
-  session::Live& state = live("save");
-  state.require_no_step("save");
-  agree_on(Call::kSave);
+  session::Live& state = live_for(Call::kSave);
   check_on_all("save", [&] { session::require_no_run(directory, state.step()); });
   const train::RunPlan& run = plan();
   train::CheckpointSession checkpoints(
@@ -266,9 +269,7 @@ std::string Session::Impl::save(const std::string& directory) {
 
 void Session::Impl::read(StatePlane plane, const StateVisitor& visitor) {
   constexpr Plane kOf[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
-  session::Live& state = live("read");
-  state.require_no_step("read");
-  agree_on(Call::kRead);
+  session::Live& state = live_for(Call::kRead);
   with_ranks([&] {
     session::visit_plane(state, this->plan(), kOf[static_cast<size_t>(plane)], visitor,
                          groups_.trainer);

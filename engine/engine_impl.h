@@ -42,10 +42,13 @@ class Session::Impl {
   void load_state(const std::string& checkpoint, const InitialState& initial);
   void unload();
   // Calls for which ranks wait for each other.
-  enum class Call : int64_t { kBegin = 1, kBeginForward, kRead, kSave, kLoad };
+  enum class Call : uint8_t { kBegin, kBeginForward, kRead, kSave, kLoad };
+  static const char* name_of(Call call);
   // Throws Error (kUsage) on all ranks when one of them makes another call, or makes it in another
   // order. Nothing has changed then.
   void agree_on(Call call);
+  // The loaded state, between steps, for a call that all ranks make now.
+  session::Live& live_for(Call call);
   // Runs a check that changes nothing. Of several ranks, it fails on all where it fails on one.
   void check_on_all(const char* call, const std::function<void()>& check);
   // Where `call` fails, other ranks would wait for this one: they end too.

@@ -157,19 +157,13 @@ void Session::load(const InitialState& initial) {
 void Session::begin(double lr) {
   impl("begin").require({SessionKind::kUnits}, "begin");
   const Environment::Scope scope(&impl_->environment_);
-  session::Live& live = impl_->live("begin");
-  live.require_no_step("begin");
-  impl_->agree_on(Impl::Call::kBegin);
-  live.begin(lr);
+  impl_->live_for(Impl::Call::kBegin).begin(lr);
 }
 
 void Session::begin() {
   impl("begin").require({SessionKind::kUnits}, "begin");
   const Environment::Scope scope(&impl_->environment_);
-  session::Live& live = impl_->live("begin");
-  live.require_no_step("begin");
-  impl_->agree_on(Impl::Call::kBegin);
-  live.begin();
+  impl_->live_for(Impl::Call::kBegin).begin();
 }
 
 UnitUse Session::acquire(int unit, UnitPass pass) {
@@ -199,10 +193,7 @@ void Session::end_micro_batch() {
 void Session::begin_forward() {
   impl("begin_forward").require({SessionKind::kUnits}, "begin_forward");
   const Environment::Scope scope(&impl_->environment_);
-  session::Live& live = impl_->live("begin_forward");
-  live.require_no_step("begin_forward");
-  impl_->agree_on(Impl::Call::kBeginForward);
-  live.begin_forward();
+  impl_->live_for(Impl::Call::kBeginForward).begin_forward();
 }
 
 void Session::end_forward() {

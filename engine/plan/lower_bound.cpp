@@ -2,6 +2,7 @@
 #include "engine/plan/lower_bound.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -260,16 +261,19 @@ const char* name_of(Resource resource) {
   return kNames[static_cast<size_t>(resource)];
 }
 
-LowerBound lower_bound_of_passes(const LowerBoundInput& input, const Rates& rates, int passes) {
-  STRATA_CHECK(input.footprints.size() == input.spec.segments.size());
-  return bound_of(input, rates, sizes_of(input), passes);
-}
-
-LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates) {
+LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates,
+                       std::span<const int> passes) {
   STRATA_CHECK(input.micro_batches >= 1);
-  LowerBound least = lower_bound_of_passes(input, rates, 1);
-  for (int passes = 2; passes <= input.micro_batches; ++passes) {
-    const LowerBound bound = lower_bound_of_passes(input, rates, passes);
+  STRATA_CHECK(input.footprints.size() == input.spec.segments.size());
+  std::vector<int> all(passes.begin(), passes.end());
+  if (all.empty()) {
+    all.resize(static_cast<size_t>(input.micro_batches));
+    std::iota(all.begin(), all.end(), 1);
+  }
+  const Sizes sizes = sizes_of(input);
+  LowerBound least = bound_of(input, rates, sizes, all.front());
+  for (const int count : all) {
+    const LowerBound bound = bound_of(input, rates, sizes, count);
     if (bound.step_s < least.step_s) least = bound;
   }
   return least;

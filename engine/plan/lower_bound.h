@@ -88,8 +88,8 @@ struct LowerBound {
   double comm_bytes = 0;
 };
 
-LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates);
-// The bound of schedules with g passes.
-LowerBound lower_bound_of_passes(const LowerBoundInput& input, const Rates& rates, int passes);
+// The least over all g; or over those in `passes`, ascending, where there are some.
+LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates,
+                       std::span<const int> passes = {});
 
 }  // namespace strata::plan

@@ -58,18 +58,14 @@ std::vector<Windows> faster_windows(const PlanInput& input, const Rates& rates,
                                  .device_bytes = input.device.discrete ? input.device_budget : 0,
                                  .host_bytes = input.host_budget,
                                  .mesh = input.mesh};
-  int fewest = 1;
-  double least_s = kClearly * predicted_s;
+  std::vector<int> counts;
   for (int windows = 2; windows <= most->count; ++windows) {
-    if (input.micro_batches % windows != 0) continue;
-    const double bound_s = lower_bound_of_passes(bound, rates, windows).step_s;
-    if (bound_s >= least_s) continue;
-    least_s = bound_s;
-    fewest = windows;
+    if (input.micro_batches % windows == 0) counts.push_back(windows);
   }
-  if (fewest == 1) return {};
-  if (fewest == most->count) return {*most};
-  return {in_turn(fewest), *most};
+  const LowerBound least = lower_bound(bound, rates, counts);
+  if (least.step_s >= kClearly * predicted_s) return {};
+  if (least.passes == most->count) return {*most};
+  return {in_turn(least.passes), *most};
 }
 
 }  // namespace strata::plan

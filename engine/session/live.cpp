@@ -11,6 +11,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/comm/gather_each.h"
 #include "engine/train/inference.h"
 
 namespace strata::session {
@@ -328,10 +329,8 @@ void Live::agree_on_end() {
     int64_t discards;
     uint64_t settings;
   };
-  std::vector<Ending> all(static_cast<size_t>(group_->size()));
-  all[static_cast<size_t>(group_->rank())] = {instance_->discards ? 1 : 0,
-                                              hash_of(instance_->settings, groups_[0])};
-  group_->gather(all.data(), sizeof(Ending));
+  const Ending own = {instance_->discards ? 1 : 0, hash_of(instance_->settings, groups_[0])};
+  const std::vector<Ending> all = comm::gather_each(*group_, own);
   if (std::ranges::any_of(all, [](const Ending& ending) { return ending.discards != 0; })) {
     instance_->discards = true;
     return;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/error.h"
+#include "engine/comm/gather_each.h"
 #include "engine/plan/collectives.h"
 
 namespace strata::train {
@@ -15,10 +16,7 @@ void RankGroups::abort(const char* why) const {
 
 void compare_plans(const plan::Plan& plan, comm::Group* group) {
   if (group == nullptr) return;
-  std::vector<plan::AgreedHashes> all(static_cast<size_t>(plan.mesh.world));
-  all[static_cast<size_t>(plan.mesh.rank)] = plan::hashes_of(plan);
-  group->gather(all.data(), sizeof(plan::AgreedHashes));
-  if (plan::agree(all, plan.mesh)) return;
+  if (plan::agree(comm::gather_each(*group, plan::hashes_of(plan)), plan.mesh)) return;
   throw Error(
       ErrorCode::kConfig,
       fmt::format("rank {}: its plan exchanges other data than those of other ranks (start all "

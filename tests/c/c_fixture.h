@@ -82,11 +82,14 @@ class CApi : public testing::Test {
     add_units(store);
     return store;
   }
-  static strata_store* loaded(const std::string& json) {
-    strata_store* store = open(json);
+  static void load(strata_store* store) {
     auto load = sized<strata_load>();
     load.fill = fill;
     EXPECT_EQ(strata_store_load(store, &load), STRATA_OK) << text();
+  }
+  static strata_store* loaded(const std::string& json) {
+    strata_store* store = open(json);
+    load(store);
     return store;
   }
   static strata_view acquire(strata_store* store, int unit, int pass) {

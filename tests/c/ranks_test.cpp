@@ -14,7 +14,7 @@
 namespace strata::test {
 namespace {
 
-// A caller's network: queues between threads. Transfers are numbers from 1.
+// A caller's network: queues between threads.
 class Wire {
  public:
   explicit Wire(int rank) : rank_(rank) {}
@@ -107,10 +107,23 @@ class CRanks : public CApi {
     for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(body, rank);
     for (std::thread& thread : threads) thread.join();
   }
-  static void load(strata_store* store) {
-    auto load = sized<strata_load>();
-    load.fill = fill;
-    ASSERT_EQ(strata_store_load(store, &load), STRATA_OK) << text();
+  strata_ranks place_of(int rank) const {
+    auto ranks = sized<strata_ranks>();
+    ranks.rank = rank;
+    return ranks;
+  }
+  // A store that has met the others and loaded its part.
+  strata_store* joined(const strata_ranks& ranks) const {
+    strata_store* store = open(shared_options());
+    EXPECT_EQ(strata_store_join(store, &ranks), STRATA_OK) << text();
+    load(store);
+    return store;
+  }
+  strata_store* joined_over(Wire& wire, int rank) const {
+    const strata_transport calls = wire.calls();
+    strata_ranks ranks = place_of(rank);
+    ranks.transport = &calls;
+    return joined(ranks);
   }
   // The state of one store after two steps with the whole gradient.
   static std::vector<std::vector<float>> state_of_one() {
@@ -127,12 +140,9 @@ class CRanks : public CApi {
 TEST_F(CRanks, ShareTheStateOfOneStore) {
   const auto one = state_of_one();
   on_threads([&](int rank) {
-    strata_store* store = open(shared_options());
-    auto ranks = sized<strata_ranks>();
-    ranks.rank = rank;
+    strata_ranks ranks = place_of(rank);
     ranks.directory = meeting_.c_str();
-    ASSERT_EQ(strata_store_join(store, &ranks), STRATA_OK) << text();
-    load(store);
+    strata_store* store = joined(ranks);
     for (int i = 0; i < 2; ++i) step(store, 0.01, 0.5f);  // each has half of the gradient
     EXPECT_EQ(state(store), one) << rank;
     EXPECT_EQ(strata_store_close(store), STRATA_OK);
@@ -144,13 +154,7 @@ TEST_F(CRanks, ExchangeByATransportThatIsLent) {
   const auto one = state_of_one();
   on_threads([&](int rank) {
     Wire wire(rank);
-    const strata_transport calls = wire.calls();
-    strata_store* store = open(shared_options());
-    auto ranks = sized<strata_ranks>();
-    ranks.rank = rank;
-    ranks.transport = &calls;
-    ASSERT_EQ(strata_store_join(store, &ranks), STRATA_OK) << text();
-    load(store);
+    strata_store* store = joined_over(wire, rank);
     for (int i = 0; i < 2; ++i) step(store, 0.01, 0.5f);
     EXPECT_EQ(state(store), one) << rank;
     EXPECT_EQ(strata_store_close(store), STRATA_OK);
@@ -164,13 +168,7 @@ TEST_F(CRanks, ATransportThatFailsEndsAllRanks) {
   Wire::clear();
   on_threads([&](int rank) {
     Wire wire(rank);
-    const strata_transport calls = wire.calls();
-    strata_store* store = open(shared_options());
-    auto ranks = sized<strata_ranks>();
-    ranks.rank = rank;
-    ranks.transport = &calls;
-    ASSERT_EQ(strata_store_join(store, &ranks), STRATA_OK) << text();
-    load(store);
+    strata_store* store = joined_over(wire, rank);
     if (rank == 1) wire.break_after(3);
     auto view = sized<strata_view>();
     strata_status status = strata_store_begin(store);

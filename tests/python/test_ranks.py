@@ -10,10 +10,7 @@ from collections import defaultdict
 import numpy as np
 
 import strata
-
-UNITS = [strata.Unit("in", {"in.weight": (96, 9)}), strata.Unit("out", {"out.weight": (7,)})]
-OPTIONS = {"recipe": "fp32", "threads": 1, "clip": 0}
-
+from test_store import OPTIONS, UNITS, run_step
 
 def weights(name, first, out):
     out[...] = np.sin(np.arange(first, first + out.size, dtype=np.float32) + len(name))
@@ -23,15 +20,7 @@ def train(store, share):
     """Two steps in which a rank has `share` of the gradients."""
     store.load(weights)
     for _ in range(2):
-        store.begin()
-        for unit in UNITS:
-            with store.acquire(unit.name, "forward"):
-                pass
-        for unit in reversed(UNITS):
-            with store.acquire(unit.name, "backward") as view:
-                for name in unit.tensors:
-                    view.gradient(name)[...] += np.float32(share) * view[name]
-        assert store.step(0.01).applied
+        assert run_step(store, lambda _, weights: np.float32(share) * weights).applied
     return store.state()
 
 

@@ -290,6 +290,17 @@ TEST_F(UnitRanks, ARankThatClosesWithinAStepEndsTheOthers) {
   });
 }
 
+TEST_F(UnitRanks, ARankThatLoadsWithinAStepEndsTheOthers) {
+  run(2, "", [&](int rank, Session& session) {
+    session.load(fill);
+    session.begin();
+    const auto go_on = [&] { rank == 0 ? session.load(fill) : pass(session, 0.5); };
+    std::string text;
+    EXPECT_EQ(code_of(go_on, &text), ErrorCode::kPeer);
+    EXPECT_NE(text.find("unloaded within a step"), text.npos) << text;
+  });
+}
+
 TEST_F(UnitRanks, OtherUnitsOnOneRankAreRefused) {
   const RankPlace place = {.directory = directory_ + "/meet"};
   std::thread other([&] {

@@ -53,23 +53,13 @@ class Ranks:
                 f"offload: the ranks are on {hosts} (start as many on each machine, one after another)"
             )
         transport = GroupTransport(self._group) if self._network == "group" else None
-        is_local = on_node == self._size
-        directory = self._first(tempfile.mkdtemp(prefix="strata-") if own == 0 and is_local else None)
-        address, secret = self._first((_free_address(hosts[0]), secrets.token_hex(16)))
-        place = StoreRanks(
-            own,
-            on_node,
-            directory=None if transport else directory,
-            address="" if is_local else address,
-            secret="" if is_local else secret,
-            interface=os.environ.get("GLOO_SOCKET_IFNAME", ""),
-            transport=transport,
-        )
+        place = self._first(_meeting_place(hosts, on_node, transport) if own == 0 else None)
+        interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
         try:
-            store.join(place)
+            store.join(StoreRanks(own, on_node, interface=interface, transport=transport, **place))
         finally:
-            if directory is not None and own == 0:
-                shutil.rmtree(directory, ignore_errors=True)
+            if own == 0 and "directory" in place:
+                shutil.rmtree(place["directory"], ignore_errors=True)
 
     def _all(self, value: str) -> list[str]:
         values: list[Any] = [None] * self._size
@@ -103,8 +93,16 @@ class Ranks:
                 distributed.broadcast(values, first, group=self._group)
 
 
-def _free_address(host: str) -> Optional[str]:
-    """A port that is free now, at which the first rank listens in a moment."""
+def _meeting_place(
+    hosts: list[str], on_node: int, transport: Optional[GroupTransport]
+) -> dict[str, str]:
+    """Where the first rank waits for the others. A transport brings its address, and on several
+    machines the port is one that is free now."""
+    if on_node == len(hosts):
+        return {} if transport is not None else {"directory": tempfile.mkdtemp(prefix="strata-")}
     with socket.socket() as probe:
         probe.bind(("", 0))
-        return f"{host}:{probe.getsockname()[1]}"
+        return {
+            "address": f"{hosts[0]}:{probe.getsockname()[1]}",
+            "secret": secrets.token_hex(16),
+        }
