@@ -9,7 +9,6 @@
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/frozen_source.h"
 #include "engine/checkpoint/model_sink.h"
-#include "engine/comm/gather_each.h"
 #include "engine/comm/text_exchange.h"
 #include "engine/config/limits.h"
 #include "engine/model_files/file.h"
@@ -213,7 +212,7 @@ const char* Session::Impl::name_of(Call call) {
 
 void Session::Impl::agree_on(Call call) {
   if (!job_) return;
-  const std::vector<Call> calls = comm::gather_each(*groups_.trainer, call);
+  const std::vector<Call> calls = gather_each(call);
   const auto other = std::ranges::find_if(calls, [&](Call one) { return one != call; });
   if (other == calls.end()) return;
   throw Error(ErrorCode::kUsage,
@@ -237,7 +236,7 @@ void Session::Impl::check_on_all(const char* call, const std::function<void()>& 
   } catch (...) {
     failure = std::current_exception();
   }
-  const std::vector<int> failed = comm::gather_each(*groups_.trainer, failure ? 1 : 0);
+  const std::vector<int> failed = gather_each(failure ? 1 : 0);
   if (failure) std::rethrow_exception(failure);
   const auto other = std::ranges::find(failed, 1);
   if (other == failed.end()) return;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/checkpoint/model_source.h"
+#include "engine/comm/gather_each.h"
 #include "engine/engine.h"
 #include "engine/session/live.h"
 #include "engine/session/setup.h"
@@ -76,6 +77,13 @@ class Session::Impl {
   bool may_leave_out_ = false;
   // Of several ranks, ends what they share.
   void give_up(const std::string& why);
+  // What every rank gives, by rank.
+  template <typename T>
+  std::vector<T> gather_each(const T& own) {
+    std::vector<T> all;
+    with_ranks([&] { all = comm::gather_each(*groups_.trainer, own); });
+    return all;
+  }
   session::UnitRank rank_;           // this session's among the ranks
   std::unique_ptr<train::Job> job_;  // of several; outlives live_
   train::RankGroups groups_;

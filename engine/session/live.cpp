@@ -337,10 +337,12 @@ void Live::agree_on_end() {
   }
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].settings == all.front().settings) continue;
-    throw Error(ErrorCode::kPeer,
-                fmt::format("step: rank {} ends it with other settings than rank 0 (give all ranks "
-                            "the same learning rates, clipping and weight decay)",
-                            rank));
+    const std::string text = fmt::format(
+        "step: rank {} ends it with other settings than rank 0 (give all ranks the "
+        "same learning rates, clipping and weight decay)",
+        rank);
+    group_->abort(text);  // one that has not heard of it yet gets this reason
+    throw Error(ErrorCode::kPeer, text);
   }
 }
 
