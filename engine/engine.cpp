@@ -7,6 +7,7 @@
 #include "engine/config/json.h"
 #include "engine/engine_impl.h"
 #include "engine/session/resume.h"
+#include "engine/session/unit_options.h"
 #include "engine/train/plan_report.h"
 
 namespace strata {
@@ -26,7 +27,7 @@ bool is_run(const config::Json& json) {
 
 // Reads the options of a session or of a run. The options of a continued run are read from a file,
 // so this needs sinks too.
-config::Options parse(const std::string& text, Sinks sinks) {
+config::Options parse_options(const std::string& text, Sinks sinks) {
   if (!is_run(config::Json::parse(text, "options"))) {
     return config::options_from_json(config::Command::kPlan, text);
   }
@@ -34,6 +35,13 @@ config::Options parse(const std::string& text, Sinks sinks) {
   Environment environment(std::move(sinks));
   const Environment::Scope scope(&environment);
   return config::options_from_json(config::Command::kTrain, text, session::options_of_run);
+}
+
+config::Options parse(const std::string& text, Sinks sinks) {
+  const session::LibraryOptions given = session::library_options(text);
+  config::Options options = parse_options(given.json, std::move(sinks));
+  options.plugin_path = given.plugin_path;
+  return options;
 }
 
 StepReport report_of(const train::StepMetrics& step) {

@@ -133,7 +133,18 @@ struct UsedUnits {
   double seconds = 0;  // how long the caller computes, for the plan; 0: it takes no time
 };
 
-// A unit in memory, valid from acquire() to release(). Its tensors are row-major and in their
+// How the caller computes a use.
+struct UseMode {
+  // Of a session on a device: the stream that computes, by the device's own handle (CUDA: a
+  // cudaStream_t of that device). acquire() and release() then order the stream's work and wait for
+  // nothing that it does: what is issued to it between them finds the unit in memory. Without one,
+  // the unit is in memory when acquire() returns, and the caller is done with it at release().
+  std::optional<void*> stream = {};
+  bool zeroes = false;  // UnitUse::overwrites is never set: such a gradient is zero instead
+};
+
+// A unit in memory, valid from acquire() to release(): of a session on a device, in the device's
+// memory, which host code may not touch. Its tensors are row-major and in their
 // declared order; each begins at the next multiple of 64 elements (place() has the number).
 struct UnitUse {
   const void* weights = nullptr;  // f32, or bf16 with UnitOptions::bf16
@@ -190,6 +201,7 @@ struct UnitStatistics {
   int64_t steps = 0;       // the last step's number
   int64_t updates = 0;     // applied, with those of the loaded state
   int64_t host_bytes = 0;  // planned, and allocated once
+  int64_t device_bytes = 0;
   int64_t nvme_bytes = 0;
   int64_t nvme_bytes_read = 0;  // all of them verified
   int64_t nvme_bytes_written = 0;
@@ -266,7 +278,8 @@ class Session {
   // `options`: a JSON object with the options of `strata train` by name, as in its TOML file:
   // {"model": "dir", "host_memory": "24GiB", "nvme": ["/mnt/a"]}. Machine profiles are kept in
   // `cache_directory`; if it is empty, each plan measures the machine. The option `io_deadline`
-  // replaces the sinks' `hang_after_s`.
+  // replaces the sinks' `hang_after_s`. The member `plugin_path` is the folder of libraries of
+  // devices, where these are not beside the library.
   static Session open(const std::string& options, Sinks sinks = {},
                       std::string cache_directory = "");
   // Throws Error (kConfig) for options out of range and shapes that are not positive or too large.
@@ -275,7 +288,8 @@ class Session {
   // `options`: a JSON object with those options of `strata train` that declared units have, by name
   // and with their defaults: host_memory (for everything that the session holds), nvme, nvme_rate,
   // recipe, accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io,
-  // io_deadline, ranks, zero_stage, shard_ranks, reduce_dtype. Patterns match names of tensors.
+  // io_deadline, ranks, zero_stage, shard_ranks, reduce_dtype, device (cpu, cuda or cuda:N, where
+  // the caller computes) with device_memory, plugin_path. Patterns match names of tensors.
   // Throws Error (kUsage) for other options.
   static Session open_units(const std::vector<Unit>& units, const std::string& options,
                             Sinks sinks = {});
@@ -318,10 +332,13 @@ class Session {
   // ranks are there.
   void join(const RankPlace& place);
   void begin(double lr);
-  void begin();                              // of a step that ends with end(settings)
-  UnitUse acquire(int unit, UnitPass pass);  // blocks until the unit's weights are in memory
-  std::vector<int> acquired() const;         // the units of the acquired use
-  UnitUse used(int unit);                    // one of them
+  void begin();  // of a step that ends with end(settings)
+  UnitUse acquire(int unit, UnitPass pass, const UseMode& mode = {});
+  std::vector<int> acquired() const;  // the units of the acquired use
+  UnitUse used(int unit);             // one of them
+  // Copies bytes of the acquired units to the caller's memory, or from there to a gradient,
+  // wherever the units lie. In the order of the use's stream; returns when it is done.
+  void copy(void* to, const void* from, int64_t bytes);
   void release();
   void end_micro_batch();  // leaves out the rest of its uses, where the order allows that
   StepResult end();

@@ -166,11 +166,12 @@ void Session::begin() {
   impl_->live_for(Impl::Call::kBegin).begin();
 }
 
-UnitUse Session::acquire(int unit, UnitPass pass) {
+UnitUse Session::acquire(int unit, UnitPass pass, const UseMode& mode) {
   impl("acquire").require({SessionKind::kUnits}, "acquire");
   const Environment::Scope scope(&impl_->environment_);
   return use_of(impl_->live("acquire").acquire(
-      unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward));
+      unit, pass == UnitPass::kForward ? exec::Pass::kForward : exec::Pass::kBackward,
+      {.stream = mode.stream, .zeroes = mode.zeroes}));
 }
 
 std::vector<int> Session::acquired() const {
@@ -182,6 +183,12 @@ UnitUse Session::used(int unit) {
   impl("used").require({SessionKind::kUnits}, "used");
   const Environment::Scope scope(&impl_->environment_);
   return use_of(impl_->live("used").used(unit));
+}
+
+void Session::copy(void* to, const void* from, int64_t bytes) {
+  impl("copy").require({SessionKind::kUnits}, "copy");
+  const Environment::Scope scope(&impl_->environment_);
+  impl_->live("copy").copy(to, from, bytes);
 }
 
 void Session::end_micro_batch() {
@@ -271,6 +278,7 @@ UnitStatistics Session::statistics() {
   UnitStatistics statistics = {.steps = live.step(),
                                .updates = live.updates(),
                                .host_bytes = planned(plan::Arena::kHost),
+                               .device_bytes = planned(plan::Arena::kDevice),
                                .nvme_bytes = planned(plan::Arena::kNvme),
                                .nvme_bytes_read = io.bytes_read,
                                .nvme_bytes_written = io.bytes_written,

@@ -32,8 +32,9 @@ class HostView {
 // issued between begin() and end(): kernels of DeviceOps, copies, calls. The ops of a queue are
 // counted from 1.
 //
-// Threads: begin(), end(), wait() and everything that issues belong to one thread; completed(),
-// sleep() and wake() may be called from any. Failure: when the device fails, the next call throws
+// Threads: begin(), end(), wait() and everything that issues belong to one thread, whose current
+// device is as before after end(); completed(), sleep(), wake() and let_wait() may be called from
+// any. Failure: when the device fails, the next call throws
 // Error{kDevice}. A queue that waits for a failed queue fails with the same error.
 class Queue {
  public:
@@ -48,6 +49,13 @@ class Queue {
   // Makes later work wait until the first `count` ops of `other` have completed. These ops must be
   // closed already, and `other` must be a queue of the same device.
   virtual void wait(Queue& other, int64_t count) = 0;
+
+  // For a stream of a caller's, by its handle: CUDA's is a cudaStream_t, the emulated device's a
+  // Queue* of that device. let_wait() makes later work of the stream wait until the first `count`
+  // ops of this queue, which are closed, have completed. wait_for() makes later work of this queue
+  // wait for all that was issued to the stream.
+  virtual void let_wait(void* stream, int64_t count) = 0;
+  virtual void wait_for(void* stream) = 0;
 
   // Copies between host memory and device memory, or within either.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;

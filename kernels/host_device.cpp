@@ -19,6 +19,8 @@ class HostQueue : public Queue {
   void begin(const char*, std::span<const MemoryRange>) override {}
   int64_t end() override { return ++count_; }
   void wait(Queue&, int64_t) override {}
+  void let_wait(void*, int64_t) override {}
+  void wait_for(void*) override {}
   void copy(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }

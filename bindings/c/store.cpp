@@ -4,16 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <numeric>
 
+#include "engine/config/devices.h"
 #include "engine/model/external.h"
 #include "engine/session/unit_options.h"
 #include "kernels/backend.h"
 
 namespace strata::c {
 namespace {
+
+constexpr int64_t kPieceElements = int64_t{1} << 16;  // of a gradient, converted at a time
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& text) {
   throw Error(code, text);
@@ -31,6 +33,8 @@ UnitPass pass_of(int32_t pass, const char* call) {
 Store::Store(const char* options, Sinks sinks)
     : options_(text_or_empty(options)),
       is_bf16_(session::unit_options(options_).recipe == Recipe::kBf16),
+      is_on_device_(
+          config::row_of(config::kind_of(session::unit_options(options_).device)).discrete),
       sinks_(std::move(sinks)) {}
 
 Session& Store::session(const char* call) {
@@ -198,23 +202,14 @@ void Store::load(const strata_load& load) {
   session.load(initial);
 }
 
-strata_view Store::acquire(int32_t unit, int32_t pass) {
-  const UnitUse use = session("acquire").acquire(unit, pass_of(pass, "acquire"));
-  for (const int each : session_->acquired()) clear(each, session_->used(each));
-  return view_of(unit, use);
+// The caller adds to gradients.
+strata_view Store::acquire(int32_t unit, int32_t pass, std::optional<void*> stream) {
+  const UseMode mode = {.stream = stream, .zeroes = true};
+  return view_of(unit, session("acquire").acquire(unit, pass_of(pass, "acquire"), mode));
 }
 
 strata_view Store::used(int32_t unit) {
   return view_of(unit, session("used").used(unit));
-}
-
-// A gradient that the caller would overwrite is one that it adds to here.
-void Store::clear(int32_t unit, const UnitUse& use) const {
-  if (use.gradient == nullptr || !use.overwrites) return;
-  for (size_t t = 0; t < units_[static_cast<size_t>(unit)].tensors.size(); ++t) {
-    const TensorPlace place = session_->place(unit, static_cast<int>(t));
-    if (!place.frozen) std::fill_n(use.gradient + place.offset, place.count, 0.0f);
-  }
 }
 
 // The view of a unit, whose gradient add_gradient() adds to from now on.
@@ -224,7 +219,7 @@ strata_view Store::view_of(int32_t unit, const UnitUse& use) {
                       .gradient = use.gradient,
                       .count = 0,
                       .dtype = is_bf16_ ? STRATA_BF16 : STRATA_F32,
-                      .reserved = 0};
+                      .on_device = is_on_device_};
   for (size_t t = 0; t < units_[static_cast<size_t>(unit)].tensors.size(); ++t) {
     const TensorPlace place = session_->place(unit, static_cast<int>(t));
     view.count = std::max(view.count, place.offset + place.count);
@@ -256,7 +251,7 @@ void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t d
   if (count == 0) return;
   require_given(values, "add_gradient", "values");
   const DType type = dtype_of(dtype, "add_gradient");
-  std::array<float, 4096> piece;
+  std::vector<float> piece(static_cast<size_t>(std::min(count, kPieceElements)));
   float* to = gradient_ + place.offset + first;
   for (int64_t done = 0; done < count; done += std::ssize(piece)) {
     const int64_t size = std::min<int64_t>(std::ssize(piece), count - done);
@@ -265,10 +260,31 @@ void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t d
          .count = size,
          .src = static_cast<const char*>(values) + done * bytes_of(type),
          .master = piece.data()});
-    for (int64_t i = 0; i < size; ++i) {
-      to[done + i] += static_cast<float>(scale) * piece[static_cast<size_t>(i)];
-    }
+    add_to(to + done, std::span(piece).first(static_cast<size_t>(size)), static_cast<float>(scale));
   }
+}
+
+// On a device the sum is made on the host.
+void Store::add_to(float* gradient, std::span<const float> values, float scale) {
+  std::vector<float> sums;
+  float* to = gradient;
+  if (is_on_device_) {
+    sums.resize(values.size());
+    to = sums.data();
+    copy(to, gradient, std::ssize(values) * bytes_of(DType::kF32));
+  }
+  for (size_t i = 0; i < values.size(); ++i) to[i] += scale * values[i];
+  if (is_on_device_) copy(gradient, to, std::ssize(values) * bytes_of(DType::kF32));
+}
+
+void Store::copy(void* to, const void* from, int64_t bytes) {
+  if (bytes < 0) {
+    refuse(ErrorCode::kUsage, fmt::format("copy: {} bytes (give a number from 0)", bytes));
+  }
+  if (bytes == 0) return;
+  require_given(to, "copy", "to");
+  require_given(from, "copy", "from");
+  session("copy").copy(to, from, bytes);
 }
 
 void Store::read(int32_t plane, const StateVisitor& visitor) {

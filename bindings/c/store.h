@@ -29,7 +29,8 @@ class Store : public Object {
   void load(const strata_load& load);
   Session& session(const char* call);
   void order(const strata_use* uses, size_t count, bool may_leave_out);
-  strata_view acquire(int32_t unit, int32_t pass);
+  strata_view acquire(int32_t unit, int32_t pass, std::optional<void*> stream = {});
+  void copy(void* to, const void* from, int64_t bytes);
   strata_view used(int32_t unit);
   void release();
   void end_step() { acquired_ = -1, gradient_ = nullptr; }
@@ -42,7 +43,7 @@ class Store : public Object {
 
  private:
   Session& opened();
-  void clear(int32_t unit, const UnitUse& use) const;
+  void add_to(float* gradient, std::span<const float> values, float scale);
   void fill(const strata_load& load, SourceReader& reader, int32_t plane, int unit, int tensor,
             int64_t first, std::span<float> values) const;
   strata_view view_of(int32_t unit, const UnitUse& use);
@@ -53,6 +54,7 @@ class Store : public Object {
   // Constant after construction
   const std::string options_;
   const bool is_bf16_;
+  const bool is_on_device_;
   const Sinks sinks_;
 
   std::vector<Unit> units_;

@@ -66,6 +66,19 @@ strata_status strata_store_acquire(strata_store* store, int32_t unit, int32_t pa
   });
 }
 
+strata_status strata_store_acquire_on(strata_store* store, int32_t unit, int32_t pass, void* stream,
+                                      strata_view* view) {
+  return with<Store>(store, "store_acquire_on", [&](Store& self) {
+    require_given(view, "store_acquire_on", "view");
+    const Out<strata_view> out(view, "store_acquire_on", "view");
+    out.set(self.acquire(unit, pass, stream));
+  });
+}
+
+strata_status strata_store_copy(strata_store* store, void* to, const void* from, int64_t bytes) {
+  return with<Store>(store, "store_copy", [&](Store& self) { self.copy(to, from, bytes); });
+}
+
 strata_status strata_store_order(strata_store* store, const strata_use* uses, size_t count,
                                  int32_t may_leave_out) {
   return with<Store>(store, "store_order",
@@ -192,7 +205,8 @@ strata_status strata_store_statistics(strata_store* store, strata_statistics* st
              .nvme_bytes_read = all.nvme_bytes_read,
              .nvme_bytes_written = all.nvme_bytes_written,
              .last_step_s = all.last_step_s,
-             .last_stall_s = all.last_stall_s});
+             .last_stall_s = all.last_stall_s,
+             .device_bytes = all.device_bytes});
   });
 }
 

@@ -155,17 +155,18 @@ typedef struct strata_use {
   double seconds; /* how long the caller computes, for the plan; 0: it takes no time */
 } strata_use;
 
-/* A unit in memory. Tensors are row-major; strata_store_tensor() says at which element each begins.
- * What lies between tensors must not be written. */
+/* A unit in memory, that of the store's device where it has one. Tensors are row-major;
+ * strata_store_tensor() says at which element each begins. What lies between tensors must not be
+ * written. */
 typedef struct strata_view {
   size_t struct_size;
   const void* weights; /* [count] */
   /* [count], backward of trained units only. The sum of what this step's earlier micro-batches
    * added, zero in the first; the caller adds to it, or calls strata_store_add_gradient(). */
   float* gradient;
-  int64_t count; /* elements up to the end of the last tensor */
-  int32_t dtype; /* of the weights: STRATA_F32 or STRATA_BF16 */
-  int32_t reserved;
+  int64_t count;     /* elements up to the end of the last tensor */
+  int32_t dtype;     /* of the weights: STRATA_F32 or STRATA_BF16 */
+  int32_t on_device; /* 1: the addresses are a device's, and the host cannot read them */
 } strata_view;
 
 typedef struct strata_tensor_info {
@@ -223,6 +224,7 @@ typedef struct strata_statistics {
   int64_t nvme_bytes_written;
   double last_step_s;
   double last_stall_s; /* of the last step, how long acquire waited */
+  int64_t device_bytes;
 } strata_statistics;
 
 /* What strata_transport::wait returns, or any other number for a failure. */
@@ -269,7 +271,10 @@ typedef struct strata_ranks {
  * by name and with their defaults, or null: host_memory (of this store), nvme, nvme_rate, recipe
  * ("bf16" or "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze and
  * groups (patterns on names of tensors), io, io_deadline, and for several ranks: ranks, zero_stage,
- * shard_ranks, reduce_dtype. `sinks` may be null.
+ * shard_ranks, reduce_dtype. With device "cuda" or "cuda:1" and device_memory, units come to that
+ * GPU's memory, and updates are done where the state lies; the rest of its memory is the caller's.
+ * plugin_path is the folder of libstrata_cuda.so where that is not beside this library.
+ * `sinks` may be null.
  * Errors: _USAGE, _CONFIG. Creates and measures nothing. */
 STRATA_API strata_status strata_store_open(const char* options, const strata_sinks* sinks,
                                            strata_store** store);
@@ -306,15 +311,28 @@ STRATA_API strata_status strata_store_begin(strata_store* store);
  * or _CONFIG for a pass out of turn, with the names of the one asked for and the next one. */
 STRATA_API strata_status strata_store_acquire(strata_store* store, int32_t unit, int32_t pass,
                                               strata_view* view);
+/* As strata_store_acquire(), for a caller that computes on a stream of the store's device: with
+ * device "cuda" a cudaStream_t of that GPU, or null for its default stream. It may return before
+ * the unit is there: work that is issued to the stream from now on finds it, and what was issued
+ * until release is waited for by whatever uses the memory next. Whoever uses other streams orders
+ * them with this one. Without a device it is strata_store_acquire(). */
+STRATA_API strata_status strata_store_acquire_on(strata_store* store, int32_t unit, int32_t pass,
+                                                 void* stream, strata_view* view);
 /* The view of another unit of the acquired use, valid as long. add_gradient then adds to that unit.
  * Errors: _USAGE. */
 STRATA_API strata_status strata_store_used(strata_store* store, int32_t unit, strata_view* view);
 /* Adds scale * values[i] to elements [first, first + count) of a tensor's gradient in the unit that
- * is acquired for its backward. `values` has type `dtype`. With scale 1/s it takes gradients of a
- * loss that was multiplied by s. Errors: _USAGE for another pass or a range beyond the tensor. */
+ * is acquired for its backward. `values`, in host memory, has type `dtype`. With scale 1/s it takes
+ * gradients of a loss that was multiplied by s. Errors: _USAGE for another pass or a range beyond
+ * the tensor. */
 STRATA_API strata_status strata_store_add_gradient(strata_store* store, int32_t tensor,
                                                    int64_t first, int64_t count, int32_t dtype,
                                                    const void* values, double scale);
+/* Copies bytes of the acquired units to the caller's host memory, or from there to a gradient, in
+ * the order of the stream. Returns when they are copied. Errors: _USAGE for bytes that do not lie
+ * in an acquired unit. */
+STRATA_API strata_status strata_store_copy(strata_store* store, void* to, const void* from,
+                                           int64_t bytes);
 /* Gives the acquired unit back. */
 STRATA_API strata_status strata_store_release(strata_store* store);
 /* Ends a micro-batch, and leaves out the rest of its uses where the order allows that. It is needed

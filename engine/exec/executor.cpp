@@ -12,7 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/base/threads.h"
 #include "engine/base/units.h"
-#include "engine/exec/executor_impl.h"
+#include "engine/exec/device_uses.h"
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
 #include "engine/exec/queue_work.h"
@@ -144,18 +144,16 @@ void Executor::Impl::make_devices() {
   }
   STRATA_CHECK(is_planned_for(device_->description()));
   STRATA_CHECK(planes_of(plan_.recipe).from != WeightsFrom::kRounded);  // no kernel updates that
-  if (plan_.device.discrete && options_.external) {
-    throw Error(ErrorCode::kConfig,
-                "external compute: the plan computes on a device with memory of its own, where the "
-                "caller cannot (plan for the cpu)");
-  }
   if (device_bytes > 0) device_memory_ = device_->allocate(device_bytes);
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);
     if (plan::is_io_lane(lane) || !has_ops(lane)) continue;
     queues_[index_of(lane)] = device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth);
   }
-  if (options_.external) return;
+  if (options_.external) {
+    if (plan_.device.discrete) device_uses_ = std::make_unique<DeviceUses>(*this);
+    return;
+  }
   compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, *device_,
                                               *queues_[index_of(Lane::kCompute)]);
 }
@@ -188,6 +186,9 @@ void Executor::Impl::make_lanes() {
       if (works_[static_cast<size_t>(i)] == nullptr) continue;
       lanes_.push_back(start_thread([this, i] { lane_main(static_cast<Lane>(i)); }));
     }
+    if (device_uses_) {
+      lanes_.push_back(start_thread([this] { lane_main(Lane::kCompute); }));
+    }
     // Beside the lanes' threads there must be some for arithmetic.
     parallel_ = kernels::Parallel(options_.threads);
   } catch (...) {
@@ -199,6 +200,7 @@ void Executor::Impl::make_lanes() {
 // After a failure, queues may still be working with members that are declared after them.
 Executor::Impl::~Impl() {
   end_lanes();
+  device_uses_.reset();
   for (auto& queue : queues_) queue.reset();
 }
 
@@ -245,6 +247,7 @@ void Executor::Impl::submit(Instance& instance) {
   instance.over.store(false);
   instance.may_decide.store(!instance.decides_late);
   instance.loss_sums.assign(static_cast<size_t>(plan_.micro_batches), 0.0);
+  instance.use_s.assign(spec_.uses.size(), 0.0);
   instance.busy_s = {};
   instance.stall_s = {};
   instance.nvme_bytes = {};
@@ -343,8 +346,11 @@ void Executor::submit(Instance& instance) {
 void Executor::wait(Instance& instance) {
   impl_->wait(instance);
 }
-SegmentUse Executor::ready(int segment, Pass pass) {
-  return impl_->ready(segment, pass);
+SegmentUse Executor::ready(int segment, Pass pass, const UseMode& mode) {
+  return impl_->ready(segment, pass, mode);
+}
+void Executor::copy(void* to, const void* from, int64_t bytes) {
+  impl_->copy(to, from, bytes);
 }
 SegmentUse Executor::used(int segment) const {
   return impl_->used(segment);

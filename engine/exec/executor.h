@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/exec/instance.h"
@@ -37,6 +38,15 @@ struct ExecutorOptions {
 };
 
 enum class Pass : uint8_t { kForward, kBackward };
+
+// How a caller computes a use.
+struct UseMode {
+  // The stream of the plan's device that computes, by its handle (kernels::Queue::let_wait).
+  // ready() then returns before the weights are there, and done() before the stream is done.
+  // Nothing: they are there, and the caller is done.
+  std::optional<void*> stream = {};
+  bool zeroes = false;  // instead of gradient_first, the gradient is zero
+};
 
 // The buffers of one segment for one use of a micro-batch, for a caller that computes by itself;
 // valid from ready() to done().
@@ -88,8 +98,11 @@ class Executor {
   // blocks until the weights of the next use are in memory, and returns its first segment; used()
   // returns the others. If the next use has another first segment or pass, ready() throws
   // Error{kConfig} that names both. done() ends the use. skip() waits for the next use and ends it
-  // with nothing added to its gradients. One thread.
-  SegmentUse ready(int segment, Pass pass);
+  // with nothing added to its gradients. copy() copies bytes from the use's buffers to the caller's
+  // memory, or to a gradient from there, wherever the buffers lie, and returns when that is done.
+  // One thread.
+  SegmentUse ready(int segment, Pass pass, const UseMode& mode = {});
+  void copy(void* to, const void* from, int64_t bytes);
   SegmentUse used(int segment) const;
   void done();
   void skip();

@@ -33,9 +33,10 @@ class Executor::Impl {
 
   void submit(Instance& instance);
   void wait(Instance& instance);
-  SegmentUse ready(int segment, Pass pass);
+  SegmentUse ready(int segment, Pass pass, const UseMode& mode);
   SegmentUse used(int segment);
-  void done();
+  void copy(void* to, const void* from, int64_t bytes);
+  void done() { close_use(false); }
   void skip();
   NextUse next_use();
   void decide(Instance& instance);
@@ -84,6 +85,7 @@ class Executor::Impl {
     virtual void wake() = 0;
   };
   class QueueWork;
+  class DeviceUses;
   class IoWork;
 
   // A lane's position in the stream of instances.
@@ -138,6 +140,9 @@ class Executor::Impl {
   bool runs(const plan::Op& op, const Instance& instance) const;
 
   // queue_work.cpp
+  // Of the op's waits for lanes of the same device.
+  void wait_on_queue(kernels::Queue& queue, plan::Lane lane, const Instance& instance,
+                     const plan::Op& op);
   void execute(const plan::Op& op, Instance& instance);
 
   // run_compute.cpp
@@ -147,7 +152,20 @@ class Executor::Impl {
   // external_lane.cpp
   Instance& external_instance();
   const plan::Op& external_op();
-  void await_use();
+  template <typename Call>
+  void while_lanes_work(const Call& call);
+  void open_use(const UseMode& mode, bool clears_all);
+  void close_use(bool is_skipped);
+  SegmentUse buffers_of(int segment);
+  struct Copied {
+    void* to = nullptr;
+    const void* from = nullptr;
+    int64_t bytes = 0;
+    bool takes = false;  // from a use, to the caller; else the opposite
+  };
+  bool lies_in_use(const void* data, int64_t bytes, plan::Mode mode);
+  void clear_gradients(const plan::Op& op, bool all);
+  void finish_use(Instance& instance, const MeasuredTime& time, bool is_skipped, bool is_last);
 
   // run_state.cpp
   void run_optimize(const plan::Op& op, const Instance& instance);
@@ -222,11 +240,13 @@ class Executor::Impl {
   std::atomic<int64_t> submitted_ = 0;
   std::array<int64_t, plan::kLaneCount> next_base_ = {};  // Owned by the submitter
   plan::ProgramName last_program_ = plan::ProgramName::kLoad;
+  std::unique_ptr<DeviceUses> device_uses_;  // null unless a caller computes on a device
   std::vector<std::jthread> lanes_;
 
   // Owned by the caller's compute thread
   Cursor external_;
   double external_begin_s_ = 0;
+  bool zeroes_ = false;  // of the open use
 };
 
 }  // namespace strata::exec

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "engine/exec/executor_impl.h"
+#include "engine/exec/device_uses.h"
 
 namespace strata::exec {
 namespace {
@@ -36,7 +37,8 @@ Instance& Executor::Impl::external_instance() {
       throw Error(ErrorCode::kConfig,
                   "external compute: ready() without a submitted program (submit a step first)");
     }
-    if (instance && !program_of(*instance).lanes[kCompute].empty()) return *instance;
+    const bool is_next = instance != nullptr && instance->sequence == external_.sequence;
+    if (is_next && !program_of(*instance).lanes[kCompute].empty()) return *instance;
     ++external_.sequence;
   }
 }
@@ -51,7 +53,7 @@ Executor::NextUse Executor::Impl::next_use() {
   return {op.part, op.micro_batch};
 }
 
-SegmentUse Executor::Impl::ready(int segment, Pass pass) {
+SegmentUse Executor::Impl::ready(int segment, Pass pass, const UseMode& mode) {
   const plan::Op& op = external_op();
   const OpKind wanted = pass == Pass::kForward ? OpKind::kForward : OpKind::kBackward;
   if (op.segment != segment || op.kind != wanted) {
@@ -65,28 +67,61 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass) {
                     "of {} next (declare the sequence that is used)",
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }
-  await_use();
+  open_use(mode, false);
   return used(segment);
 }
 
-// Returns when the next use has its weights and, in backward, places for its gradients.
-void Executor::Impl::await_use() {
-  Instance& instance = external_instance();
-  const plan::Op& op = external_op();
+// Calls what waits for lanes while their clock runs.
+template <typename Call>
+void Executor::Impl::while_lanes_work(const Call& call) {
   progress_.start_clock();
   try {
-    while (const auto target = unmet_wait(Lane::kCompute, instance, op)) {
-      await(Lane::kCompute, instance, *target);
-    }
+    call();
   } catch (const Progress::Stopped&) {
     if (progress_.failure()) std::rethrow_exception(progress_.failure());
     throw Error(ErrorCode::kInterrupted, "external compute: the executor was stopped");
   }
   progress_.stop_clock();
+}
+
+// Returns when the next use has its weights and, in backward, places for its gradients.
+void Executor::Impl::open_use(const UseMode& mode, bool clears_all) {
+  Instance& instance = external_instance();
+  const plan::Op& op = external_op();
+  zeroes_ = mode.zeroes;
+  while_lanes_work([&] {
+    while (const auto target = unmet_wait(Lane::kCompute, instance, op)) {
+      await(Lane::kCompute, instance, *target);
+    }
+    const bool zeroes = mode.zeroes || clears_all;
+    device_uses_ ? device_uses_->open(instance, op, mode.stream, zeroes)
+                 : clear_gradients(op, zeroes);
+  });
   external_begin_s_ = now_s();
 }
 
-SegmentUse Executor::Impl::used(int segment) {
+// Of gradients that this use is the first to add to: all, or what lies between parameters. A norm
+// is over a segment's whole buffer, and the caller writes only where parameters are.
+void Executor::Impl::clear_gradients(const plan::Op& op, bool all) {
+  const auto clear = [&](float* from, float* to) {
+    if (from == to) return;
+    device_uses_ ? device_uses_->fill_zeros(from, to - from) : std::fill(from, to, 0.0f);
+  };
+  for (const int s : spec_.uses[op.part].segments) {
+    float* gradient = buffers_of(s).gradient;
+    if (gradient == nullptr || !buffers_of(s).gradient_first) continue;
+    const model::Segment& segment = spec_.segments[s];
+    float* end = gradient;
+    for (const model::Parameter& parameter : segment.parameters) {
+      if (all || parameter.frozen) continue;
+      clear(end, gradient + parameter.offset);
+      end = gradient + parameter.offset + parameter.numel;
+    }
+    clear(end, gradient + segment.trainable_numel);
+  }
+}
+
+SegmentUse Executor::Impl::buffers_of(int segment) {
   const plan::Program& program = program_of(external_instance());
   SegmentUse use;
   for (const Access& access : program.accesses_of(external_op())) {
@@ -100,26 +135,71 @@ SegmentUse Executor::Impl::used(int segment) {
   return use;
 }
 
-void Executor::Impl::skip() {
-  await_use();
-  for (const int segment : spec_.uses[external_op().part].segments) {
-    const SegmentUse use = used(segment);
-    if (use.gradient == nullptr || !use.gradient_first) continue;
-    std::fill_n(use.gradient, spec_.segments[segment].trainable_numel, 0.0f);
-  }
-  done();
+SegmentUse Executor::Impl::used(int segment) {
+  SegmentUse use = buffers_of(segment);
+  use.gradient_first = use.gradient_first && !zeroes_;
+  return use;
 }
 
-void Executor::Impl::done() {
+// Adjacent accesses count as one.
+bool Executor::Impl::lies_in_use(const void* data, int64_t bytes, plan::Mode mode) {
+  const auto accesses = program_of(external_instance()).accesses_of(external_op());
+  const auto* here = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const auto access = std::ranges::find_if(accesses, [&](const Access& one) {
+      const bool is_right = mode == Mode::kRead || one.mode == Mode::kWrite;
+      return is_right && here >= at(one) && here < at(one) + one.bytes;
+    });
+    if (access == accesses.end()) return false;
+    const int64_t covered = at(*access) + access->bytes - here;
+    here += covered;
+    bytes -= covered;
+  }
+  return true;
+}
+
+void Executor::Impl::copy(void* to, const void* from, int64_t bytes) {
+  const bool takes = lies_in_use(from, bytes, Mode::kRead);
+  if (takes == lies_in_use(to, bytes, Mode::kWrite)) {
+    throw Error(ErrorCode::kUsage,
+                takes ? "copy: both addresses lie in the unit (give one of the caller's)"
+                      : "copy: the bytes do not lie in the acquired unit (give an address of its "
+                        "weights or its gradient to read, or of its gradient to write)");
+  }
+  if (!device_uses_) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  while_lanes_work([&] {
+    device_uses_->copy(external_instance(), external_op(), {to, from, bytes, takes});
+  });
+}
+
+void Executor::Impl::skip() {
+  open_use({}, true);
+  close_use(true);
+}
+
+void Executor::Impl::close_use(bool is_skipped) {
   Instance& instance = external_instance();
-  const plan::Program& program = program_of(instance);
-  const auto& ops = program.lanes[kCompute];
-  record(instance, Lane::kCompute, {ops[external_.position], external_begin_s_, now_s()});
+  const auto& ops = program_of(instance).lanes[kCompute];
+  const uint32_t op = ops[external_.position];
+  const bool is_last = external_.position + 1 == ops.size();
+  if (device_uses_) {
+    while_lanes_work([&] { device_uses_->close(instance, op, is_skipped, is_last); });
+  }
+  external_ = is_last ? Cursor{external_.sequence + 1, 0}
+                      : Cursor{external_.sequence, external_.position + 1};
+  if (!device_uses_) finish_use(instance, {op, external_begin_s_, now_s()}, is_skipped, is_last);
+}
+
+void Executor::Impl::finish_use(Instance& instance, const MeasuredTime& time, bool is_skipped,
+                                bool is_last) {
+  record(instance, Lane::kCompute, time);
+  const int use = program_of(instance).ops[time.op].part;
+  if (!is_skipped) instance.use_s[static_cast<size_t>(use)] += time.end_s - time.begin_s;
   progress_.publish(Lane::kCompute);
-  if (++external_.position < ops.size()) return;
-  external_.position = 0;
-  ++external_.sequence;
-  finish_lane(instance);
+  if (is_last) finish_lane(instance);
 }
 
 void Executor::Impl::decide(Instance& instance) {

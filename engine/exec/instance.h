@@ -79,6 +79,7 @@ struct Instance {
   bool finite = true;
   double begin_s = 0;
   double end_s = 0;
+  std::vector<double> use_s;  // by use of a caller that computes, over all micro-batches
   std::array<double, plan::kLaneCount> busy_s = {};
   std::array<double, plan::kLaneCount> stall_s = {};      // of compute, by the lane it waited for
   std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane

@@ -3,7 +3,7 @@
 // lane's depth in flight, and publishes them in plan order.
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/exec/executor_impl.h"
+#include "engine/exec/device_uses.h"
 #include "engine/exec/op_access.h"
 
 namespace strata::exec {
@@ -26,7 +26,7 @@ bool Executor::Impl::does_arithmetic(Lane lane) const {
 
 void Executor::Impl::lane_main(Lane lane) {
   try {
-    run_lane(lane);
+    device_uses_&& lane == Lane::kCompute ? device_uses_->publish() : run_lane(lane);
   } catch (const Progress::Stopped&) {
     // The run has ended.
   } catch (...) {

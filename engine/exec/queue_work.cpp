@@ -23,12 +23,7 @@ void Executor::Impl::QueueWork::start(InFlight& one) {
   const plan::Program& program = impl_.program_of(instance);
   ranges_.clear();
   if (on_device_) {
-    for (const plan::Wait& wait : program.waits_of(op)) {
-      const Progress::Target target = impl_.target_of(lane_, instance, wait);
-      const bool is_completed = impl_.progress_.published(wait.lane) >= target.count;
-      if (target.stage == Stage::kCompleted || is_completed) continue;
-      queue_.wait(*impl_.queues_[static_cast<size_t>(wait.lane)], target.count);
-    }
+    impl_.wait_on_queue(queue_, lane_, instance, op);
     for (const plan::Access& access : program.accesses_of(op)) {
       if (!one.runs || access.value.kind == plan::ValueKind::kDecision) continue;
       ranges_.push_back({impl_.at(access), access.bytes, access.mode == plan::Mode::kWrite});
@@ -61,6 +56,16 @@ void Executor::Impl::QueueWork::finish(InFlight& one) {
 
 void Executor::Impl::QueueWork::sleep(const InFlight& oldest) {
   queue_.sleep(oldest.ticket, kSleep_s);
+}
+
+void Executor::Impl::wait_on_queue(kernels::Queue& queue, plan::Lane lane, const Instance& instance,
+                                   const plan::Op& op) {
+  for (const plan::Wait& wait : program_of(instance).waits_of(op)) {
+    const Progress::Target target = target_of(lane, instance, wait);
+    const bool is_completed = progress_.published(wait.lane) >= target.count;
+    if (target.stage == Stage::kCompleted || is_completed) continue;
+    queue.wait(*queues_[index_of(wait.lane)], target.count);
+  }
 }
 
 void Executor::Impl::execute(const plan::Op& op, Instance& instance) {

@@ -24,10 +24,25 @@ void GradientPath::begin(int segment) {
   SlotRing& ring = input_.device.discrete ? device_ring_ : ring_;
   const int64_t offset = ring.take(gradient_full_bytes(input_, segment), segment);
   accumulators_[segment] = {compute_arena(), offset, false};
-  if (summed_[segment] == 0) return;
-  move(OpKind::kFetch, Lane::kReadWeights, map_.segments[segment].nvme_gradient,
-       accumulators_[segment], gradient_value(segment, summed_[segment], 0),
-       update_pieces(segment));
+  if (summed_[segment] > 0) bring_back(segment);
+}
+
+// A sum that is not complete.
+void GradientPath::bring_back(int segment) {
+  const SegmentPlaces& places = map_.segments[segment];
+  const Value value = gradient_value(segment, summed_[segment], 0);
+  const std::vector<Piece> pieces = update_pieces(segment);
+  const auto fetch = [&](const Place& to) {
+    move(OpKind::kFetch, Lane::kReadWeights, places.nvme_gradient, to, value, pieces);
+  };
+  if (!input_.device.discrete) return fetch(accumulators_[segment]);
+  Place from = places.held_gradient;
+  if (!from.exists()) {
+    from = {Arena::kHost, ring_.take(gradient_part_bytes(input_, segment), segment), false};
+    fetch(from);
+  }
+  move(OpKind::kUpload, Lane::kUpload, from, accumulators_[segment], value, pieces);
+  ring_.release(segment);
 }
 
 void GradientPath::add(int segment) {
@@ -95,14 +110,13 @@ void GradientPath::move(OpKind kind, Lane lane, const Place& from, const Place& 
   emit_.close();
 }
 
-Place GradientPath::download(int segment, const Place& from) {
+Place GradientPath::download(int segment, const Place& from, const Value& value) {
   Place to = map_.segments[segment].held_gradient;
   if (!to.exists()) {
     const int64_t offset = ring_.take(gradient_part_bytes(input_, segment), segment);
     to = {Arena::kHost, offset, plan_.mesh.gradient_shards() > 1};
   }
-  move(OpKind::kDownload, Lane::kDownload, from, to, final_gradient(segment),
-       gradient_pieces(segment));
+  move(OpKind::kDownload, Lane::kDownload, from, to, value, gradient_pieces(segment));
   return to;
 }
 
@@ -135,8 +149,12 @@ void GradientPath::leave(int segment) {
   if (summed_[segment] == contributions(segment)) return finish(segment);
   const SegmentPlaces& places = map_.segments[segment];
   if (places.accumulator.exists()) return;
-  spill(accumulators_[segment], gradient_value(segment, summed_[segment], 0));
+  const Value sum = gradient_value(segment, summed_[segment], 0);
+  Place place = accumulators_[segment];
+  if (input_.device.discrete) place = download(segment, place, sum);
+  if (!places.held_gradient.exists()) spill(place, sum);
   ring_.release(segment);
+  device_ring_.release(segment);
   accumulators_[segment] = Place{};
 }
 
@@ -159,7 +177,9 @@ void GradientPath::finish(int segment) {
   STRATA_CHECK(summed_[segment] == contributions(segment));
   Place place = accumulators_[segment];
   if (plan_.mesh.reductions() > 0) place = reduce(segment);
-  if (input_.device.discrete && !is_home(segment)) place = download(segment, place);
+  if (input_.device.discrete && !is_home(segment)) {
+    place = download(segment, place, final_gradient(segment));
+  }
   norm_partial(segment, place);
   if (spills_gradient(input_, placement_, segment)) {
     spill(place, final_gradient(segment));

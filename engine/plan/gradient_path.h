@@ -27,7 +27,8 @@ class GradientPath : BuilderPiece {
  private:
   Place reduce(int segment);
   Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
-  Place download(int segment, const Place& from);
+  void bring_back(int segment);
+  Place download(int segment, const Place& from, const Value& value);
   void norm_partial(int segment, const Place& gradient);
   void move(OpKind kind, Lane lane, const Place& from, const Place& to, const Value& value,
             const std::vector<Piece>& pieces);

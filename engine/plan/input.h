@@ -51,6 +51,9 @@ struct Placement {
   bool write_behind = true;
   bool two_sides = false;             // of what updates change on NVMe
   bool activations_on_device = true;  // discrete only
+  // Discrete only: gradients that are not complete stay on the device, else they wait where
+  // complete ones do.
+  bool sums_on_device = true;
   int64_t weights_ring = 0;
   int64_t state_ring = 0;
   int64_t gradient_ring = 0;

@@ -146,7 +146,7 @@ void lay_out_gradients(const PlanInput& input, const Placement& placement, Packe
     }
     if (accumulates_in_place(input, placement, s)) {
       places.accumulator = places.held_gradient;
-    } else if (accumulates_apart(input, s)) {
+    } else if (accumulates_apart(input, placement, s)) {
       const char* purpose =
           is_shared(input, s) ? "gradient of the tied matrix" : "gradients, summed";
       places.accumulator = {compute, pack.take(compute, gradient_full_bytes(input, s), purpose),

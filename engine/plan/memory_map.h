@@ -171,7 +171,7 @@ bool embeds_at_end(const PlanInput& input);
 
 // True where a running sum has a place of its own for the whole step: other ops come between its
 // contributions.
-bool accumulates_apart(const PlanInput& input, int segment);
+bool accumulates_apart(const PlanInput& input, const Placement& placement, int segment);
 
 // Lays everything out; fills plan.arenas (bytes and ledger lines; budgets are left alone).
 MemoryMap lay_out(const PlanInput& input, const Ground& ground, const Placement& placement,

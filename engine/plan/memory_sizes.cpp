@@ -158,13 +158,13 @@ bool embeds_at_end(const PlanInput& input) {
          input.spec->segments.front().kind == model::SegmentKind::kEmbedding && is_shared(input, 0);
 }
 
-bool accumulates_apart(const PlanInput& input, int segment) {
+bool accumulates_apart(const PlanInput& input, const Placement& placement, int segment) {
   if (is_shared(input, segment)) return true;
   const int sums = is_external(input, segment)
                        ? input.micro_batches * input.spec->segments[segment].backward_uses
                        : input.windows.count;
-  const bool may_leave =
-      input.update().waits && !input.device.discrete && input.mesh.reductions() == 0;
+  const bool stays = input.device.discrete && placement.sums_on_device;
+  const bool may_leave = input.update().waits && !stays && input.mesh.reductions() == 0;
   return sums > 1 && !may_leave && input.spec->segments[segment].trainable_numel > 0;
 }
 

@@ -34,7 +34,7 @@ Placement PlacementSearch::smallest() const {
   placement.grad_in_host.assign(segments, 0);
   placement.keep.assign(input_.spec->units.size(), 0);
   placement.checkpoint_in_host.assign(input_.spec->units.size(), 0);
-  placement.activations_on_device = !input_.device.discrete;
+  placement.activations_on_device = placement.sums_on_device = !input_.device.discrete;
   size_rings(placement, 0);
   return placement;
 }
@@ -83,7 +83,7 @@ void PlacementSearch::size_rings(Placement& placement, int depth) const {
   for (size_t s = 0; s < count; ++s) {
     const int segment = static_cast<int>(s);
     const bool in_place = accumulates_in_place(input_, placement, segment);
-    const bool tied = accumulates_apart(input_, segment);
+    const bool tied = accumulates_apart(input_, placement, segment);
     if (has_home_on_device(input_, placement, segment)) {
       if (!in_place && !tied) device_gradients[s] = gradient_full_bytes(input_, segment);
       continue;

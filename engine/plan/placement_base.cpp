@@ -171,7 +171,10 @@ Placement base_placement(const PlanInput& input, const PlannerOptions& options,
                          const PlacementSearch& search) {
   Placement base = forced_placement(input, options, search);
   if (!search.fits(base)) refuse(input, options);
-  return base;
+  Placement summing = base;  // which saves the link the sums
+  summing.sums_on_device = true;
+  search.size_rings(summing, 0);
+  return search.fits(summing) ? summing : base;
 }
 
 bool fits(const PlanInput& input, const PlannerOptions& options) {

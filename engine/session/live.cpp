@@ -123,9 +123,6 @@ void Live::submit(std::unique_ptr<exec::Instance> instance) {
   left_out_ = 0;
   micro_batch_ = 0;
   passes_left_ = external_ ? program().lanes[kCompute].size() : 0;
-  if (instance_->program == plan::ProgramName::kStep) {
-    use_seconds_.assign(run_.spec->uses.size(), 0.0);
-  }
 }
 
 void Live::begin_forward() {
@@ -150,7 +147,7 @@ void Live::require_no_step(const char* call) const {
   throw Error(ErrorCode::kUsage, std::string(call) + ": a step has begun (end it first)");
 }
 
-exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
+exec::SegmentUse Live::acquire(int segment, exec::Pass pass, const exec::UseMode& mode) {
   if (passes_left_ == 0) {
     throw Error(ErrorCode::kUsage, "acquire: no pass of a step is left (begin a step first)");
   }
@@ -159,14 +156,9 @@ exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
   }
   try {
     if (may_leave_out_) leave_out_until(segment, pass);
-    const exec::SegmentUse use = executor_.ready(segment, pass);
+    const exec::SegmentUse use = executor_.ready(segment, pass, mode);
     acquired_ = true;
-    acquired_s_ = now_s();
     micro_batch_ = executor_.next_use().micro_batch;
-    for (const int each : run_.spec->uses[executor_.next_use().use].segments) {
-      const exec::SegmentUse one = executor_.used(each);
-      if (one.gradient_first) clear_padding(each, one.gradient);
-    }
     return use;
   } catch (const Error& error) {
     failed_ = error.code() != ErrorCode::kConfig;  // that is a pass out of turn
@@ -177,6 +169,16 @@ exec::SegmentUse Live::acquire(int segment, exec::Pass pass) {
 const std::vector<int>& Live::acquired() {
   require_acquired("used");
   return run_.spec->uses[executor_.next_use().use].segments;
+}
+
+void Live::copy(void* to, const void* from, int64_t bytes) {
+  require_acquired("copy");
+  try {
+    executor_.copy(to, from, bytes);
+  } catch (const Error& error) {
+    failed_ = error.code() != ErrorCode::kUsage;  // that is a range beyond the use
+    throw;
+  }
 }
 
 exec::SegmentUse Live::used(int segment) {
@@ -224,23 +226,8 @@ void Live::end_micro_batch() {
   ++micro_batch_;
 }
 
-// A norm is over a segment's whole buffer, and the caller fills only the parameters' ranges.
-void Live::clear_padding(int segment, float* gradient) const {
-  const model::Segment& of = run_.spec->segments[static_cast<size_t>(segment)];
-  int64_t end = 0;
-  for (const model::Parameter& parameter : of.parameters) {
-    if (parameter.frozen) continue;
-    std::fill(gradient + end, gradient + parameter.offset, 0.0f);
-    end = parameter.offset + parameter.numel;
-  }
-  std::fill(gradient + end, gradient + of.trainable_numel, 0.0f);
-}
-
 void Live::release() {
   require_acquired("release");
-  if (instance_->program == plan::ProgramName::kStep) {
-    use_seconds_[executor_.next_use().use] += (now_s() - acquired_s_) / plan_.micro_batches;
-  }
   executor_.done();
   acquired_ = false;
   --passes_left_;
@@ -289,6 +276,8 @@ const exec::Instance& Live::end() {
   executor_.wait(*instance_);
   under_way_ = false;
   failed_ = false;
+  use_seconds_ = instance_->use_s;
+  for (double& seconds : use_seconds_) seconds /= plan_.micro_batches;
   if (instance_->discards) return *instance_;  // another rank did
   ++step_;
   loss_ = sum_of(instance_->loss_sums) / static_cast<double>(instance_->target_count);

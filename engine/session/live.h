@@ -42,8 +42,9 @@ class Live {
   // settings of a step may be given as late as in end(). discard() ends a step, at any time,
   // without an update.
   void begin(std::optional<double> lr = {});
-  exec::SegmentUse acquire(int segment, exec::Pass pass);
-  const std::vector<int>& acquired();  // segments of the use
+  exec::SegmentUse acquire(int segment, exec::Pass pass, const exec::UseMode& mode = {});
+  void copy(void* to, const void* from, int64_t bytes);  // see exec::Executor::copy()
+  const std::vector<int>& acquired();                    // segments of the use
   exec::SegmentUse used(int segment);
   void release();
   void end_micro_batch();
@@ -66,7 +67,8 @@ class Live {
   const exec::Executor& executor() const { return executor_; }
   const exec::Instance* last() const { return under_way_ ? nullptr : instance_.get(); }
   int64_t left_out() const { return left_out_; }  // uses of the last step
-  // By use: from acquire() to release(), mean over the micro-batches of the last step.
+  // By use: from acquire() to release(), or of a device from the weights' arrival to the end of
+  // what the stream did; mean over the micro-batches of the last step.
   const std::vector<double>& use_seconds() const { return use_seconds_; }
   // Mean losses over all targets.
   double loss() const { return loss_; }  // of the last step
@@ -87,7 +89,6 @@ class Live {
   void finish_passes();
   void leave_out_until(int segment, exec::Pass pass);
   void leave_out();
-  void clear_padding(int segment, float* gradient) const;
   void fill(std::span<const int32_t> tokens, std::span<const int32_t> targets,
             exec::Instance& instance) const;
 
@@ -106,7 +107,6 @@ class Live {
   int micro_batch_ = 0;     // that the caller is in
   int64_t left_out_ = 0;
   std::vector<double> use_seconds_;
-  double acquired_s_ = 0;
   int64_t step_ = 0;
   double loss_ = 0;
   // Of the current step and of the one before, whose update may be under way.

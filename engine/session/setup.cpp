@@ -370,8 +370,13 @@ train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options
 }
 
 plan::Rates unit_rates(const config::Options& options) {
-  return exec::rates_of(nominal_machine(options.threads),
-                        {.recipe = options.recipe, .threads = static_cast<int>(options.threads)});
+  config::Machine machine = nominal_machine(options.threads);
+  machine.device = config::kind_of(options.device);
+  const bool is_gpu = machine.device == config::DeviceKind::kCuda;
+  if (is_gpu) machine.device_memory_bytes_per_s = 1e12;
+  return exec::rates_of(machine, {.recipe = options.recipe,
+                                  .threads = static_cast<int>(options.threads),
+                                  .discrete = config::row_of(machine.device).discrete});
 }
 
 plan::Mesh mesh_of_units(const config::Options& options, int rank) {
@@ -392,8 +397,10 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   run.input.spec = run.spec.get();
   run.input.recipe = options.recipe;
   run.input.micro_batches = static_cast<int>(options.accumulate);
-  run.input.device.threads = static_cast<int>(options.threads);
+  run.input.device = exec::describe(config::kind_of(options.device), options.recipe,
+                                    static_cast<int>(options.threads));
   run.input.host_budget = run.host_budget;
+  if (run.input.device.discrete) run.input.device_budget = options.device_memory;
   run.input.mesh = mesh_of_units(options, 0);
   run.input.nvme_budget =
       static_cast<int64_t>(train::kShareOfFreeSpace *

@@ -132,6 +132,15 @@ void EmulatedQueue::wait(Queue& other, int64_t count) {
   push([this, &queue, count] { await_other(queue, count); });
 }
 
+void EmulatedQueue::let_wait(void* stream, int64_t count) {
+  static_cast<Queue*>(stream)->wait(*this, count);
+}
+
+void EmulatedQueue::wait_for(void* stream) {
+  auto& other = static_cast<EmulatedQueue&>(*static_cast<Queue*>(stream));
+  if (other.closed_ > 0) wait(other, other.closed_);
+}
+
 // One side of a copy may be host memory.
 void EmulatedQueue::copy(void* to, const void* from, int64_t bytes) {
   const CheckedView view(shared_.space, open_);

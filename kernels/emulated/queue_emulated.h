@@ -92,6 +92,8 @@ class EmulatedQueue : public Queue {
   void begin(const char* name, std::span<const MemoryRange> ranges) override;
   int64_t end() override;
   void wait(Queue& other, int64_t count) override;
+  void let_wait(void* stream, int64_t count) override;
+  void wait_for(void* stream) override;
   void copy(void* to, const void* from, int64_t bytes) override;
   void call(std::function<void(const HostView&)> function) override;
   int64_t completed() override;

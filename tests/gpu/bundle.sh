@@ -10,7 +10,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
 file=${2:-$root/bundle.tar.xz}
 limit_bytes=60000000
-programs=(bindings/cli/strata bindings/cli/libstrata_cuda.so tests/kernels/kernels_tests benchmarks/device_bench)
+programs=(bindings/cli/strata bindings/cli/libstrata_cuda.so bindings/c/libstrata.so tests/kernels/kernels_tests
+  benchmarks/device_bench)
 models=(gqa_untied tinyllama_bf16 gpt2 qwen3 gemma2 window)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,7 +29,9 @@ ldd "$work"/bundle/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u
   grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so|/lib(cublas|cublasLt|cudnn|nccl|cuda)[^/]*\.so' |
   xargs -I{} cp -L {} "$work/bundle/lib/"
 for model in "${models[@]}"; do cp -r "$root/tests/data/model/$model" "$work/bundle/tests/data/model/"; done
-cp "$root/tests/gpu/run.sh" "$work/bundle/"
+cp "$root/tests/gpu/run.sh" "$root/tests/gpu/store.py" "$work/bundle/"
+mkdir "$work/bundle/python"
+cp -r "$root/bindings/python/strata" "$work/bundle/python/"
 tar -C "$work" -cf - bundle | xz -T0 -6 > "$file"
 bytes=$(stat -c %s "$file")
 echo "$file: $bytes bytes"

@@ -3,7 +3,7 @@
 # What works on this machine's GPU, as one table: a line for each part, PASS, FAIL or SKIP with the reason, and the
 # figures below it. Under ten minutes.
 #
-#   run.sh [PART...]     parts: doctor kernels train figures sanitizer (all of them)
+#   run.sh [PART...]     parts: doctor kernels train store figures sanitizer (all of them)
 #
 # Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
 # folder for what each part printed.
@@ -17,12 +17,14 @@ if [[ -d $here/bin ]]; then
   data=$here/tests/data/model
   export LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}
   strata=$bin/strata tests=$bin/kernels_tests bench=$bin/device_bench
+  library=$bin/libstrata.so package=$here/python
 else
   root=$(cd "$here/../.." && pwd)
   build=${BUILD:-$root/build}
   bin=$build/bindings/cli
   data=$root/tests/data/model
   strata=$bin/strata tests=$build/tests/kernels/kernels_tests bench=$build/benchmarks/device_bench
+  library=$build/bindings/c/libstrata.so package=$root/bindings/python
 fi
 # cuBLASLt where the toolkit or the Python packages have it.
 for folder in /usr/local/cuda/lib64 $(python3 -c 'import nvidia, os
@@ -147,6 +149,23 @@ PYTHON
   fi
 }
 
+# A PyTorch model that computes on the GPU over a store.
+part_store() {
+  mkdir -p "$logs/store"
+  STRATA_LIBRARY=$library PYTHONPATH=$package CUBLAS_WORKSPACE_CONFIG=:4096:8 \
+    timeout 120 python3 "$here/store.py" "$logs/store" "$bin" > "$logs/store.log" 2>&1
+  local status=$?
+  if ((status == 77)); then
+    report store SKIP "$(tail -n 1 "$logs/store.log")"
+  elif ((status == 0)); then
+    report store PASS "$(head -n 1 "$logs/store.log")"
+    lines_of <(tail -n +2 "$logs/store.log")
+  else
+    report store FAIL "exit $status"
+    lines_of "$logs/store.log"
+  fi
+}
+
 part_figures() {
   if timeout 120 "$bench" "$bin" > "$logs/figures" 2>&1; then
     report figures PASS "below"
@@ -172,10 +191,10 @@ part_sanitizer() {
 }
 
 parts=("$@")
-if ((${#parts[@]} == 0)); then parts=(doctor kernels train figures sanitizer); fi
+if ((${#parts[@]} == 0)); then parts=(doctor kernels train store figures sanitizer); fi
 for part in "${parts[@]}"; do
   if ! declare -F "part_$part" > /dev/null; then
-    echo "run.sh: no part $part (doctor kernels train figures sanitizer)" >&2
+    echo "run.sh: no part $part (doctor kernels train store figures sanitizer)" >&2
     exit 2
   fi
   "part_$part"

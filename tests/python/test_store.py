@@ -65,6 +65,59 @@ class Reference:
             value -= lr * self.first[name] / (1 - 0.9**self.steps) / scale
 
 
+ON_DEVICE = {"device": "emulated", "device_memory": "1MiB"}
+
+
+class Devices(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.drive = {"host_memory": "240KiB", "nvme": [self.folder.name]}
+
+    @staticmethod
+    def run_step(store):
+        store.begin()
+        for unit in UNITS:
+            with store.acquire(unit.name, "forward"):
+                pass
+        for unit in reversed(UNITS):
+            with store.acquire(unit.name, "backward") as view:
+                for name in unit.tensors:
+                    view.add_gradient(name, 2 * view.float32(name) + 1, scale=0.5)
+        return store.step(0.01)
+
+    def state(self, **options):
+        with loaded(**options) as store:
+            for _ in range(3):
+                self.assertTrue(self.run_step(store).applied)
+            return {plane: store.state(plane) for plane in ("weights", "exp_avg", "exp_avg_sq")}
+
+    def test_have_the_state_of_the_host(self):
+        for recipe in ("fp32", "bf16"):
+            host = self.state(recipe=recipe)
+            for place in ({}, self.drive):
+                device = self.state(recipe=recipe, **ON_DEVICE, **place)
+                for plane, tensors in host.items():
+                    for name, values in tensors.items():
+                        np.testing.assert_array_equal(device[plane][name], values, f"{plane} {name}")
+
+    def test_arrays_are_the_devices(self):
+        with loaded(**ON_DEVICE) as store:
+            store.begin()
+            with store.acquire("in", "forward") as view:
+                array = view["in.weight"]
+                self.assertIsInstance(array, strata.DeviceMemory)
+                told = array.__cuda_array_interface__
+                self.assertEqual(told["shape"], (12, 9))
+                self.assertEqual(told["typestr"], "<f4")
+                np.testing.assert_array_equal(view.float32("in.weight"), weights()["in.weight"])
+                with self.assertRaisesRegex(strata.UsageError, "in use"):
+                    store.release()
+                del array, told
+            store.discard()
+            self.assertGreater(store.statistics().device_bytes, 0)
+
+
 class Stores(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

@@ -219,6 +219,7 @@ inline plan::Placement random_placement(Draw& draw, const plan::PlanInput& input
   scatter(placement.keep);
   scatter(placement.checkpoint_in_host);
   placement.activations_on_device = !input.device.discrete || draw.coin();
+  placement.sums_on_device = !input.device.discrete || draw.coin();
   const int64_t longer = draw.between(1, 3);
   placement.weights_ring *= longer;
   placement.state_ring *= draw.between(1, 4);

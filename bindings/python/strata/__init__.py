@@ -30,7 +30,7 @@ from ._plan import Plan
 from ._ranks import Ranks, Transport
 from ._store import GroupUpdate, Source, Statistics, StepResult, Store, Unit, Use
 from ._train import Model, RunResult, StepReport, plan, train
-from ._view import View
+from ._view import DeviceMemory, View
 
 __all__ = [
     "BusyError",
@@ -38,6 +38,7 @@ __all__ = [
     "CorruptError",
     "DeadlineError",
     "DeviceError",
+    "DeviceMemory",
     "DoesNotFit",
     "DriveError",
     "DriveRates",

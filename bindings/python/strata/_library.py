@@ -212,7 +212,7 @@ class ViewStruct(Sized):
         ("gradient", c.c_void_p),
         ("count", c.c_int64),
         ("dtype", c.c_int32),
-        ("reserved", c.c_int32),
+        ("on_device", c.c_int32),
     ]
 
 
@@ -281,6 +281,7 @@ class StatisticsStruct(Sized):
         ("nvme_bytes_written", c.c_int64),
         ("last_step_s", c.c_double),
         ("last_stall_s", c.c_double),
+        ("device_bytes", c.c_int64),
     ]
 
 
@@ -379,6 +380,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "store_use_seconds": [_handle, c.POINTER(c.c_double), c.c_size_t],
     "store_begin": [_handle],
     "store_acquire": [_handle, _i32, _i32, c.POINTER(ViewStruct)],
+    "store_acquire_on": [_handle, _i32, _i32, c.c_void_p, c.POINTER(ViewStruct)],
+    "store_copy": [_handle, c.c_void_p, c.c_void_p, _i64],
     "store_add_gradient": [_handle, _i32, _i64, _i64, _i32, c.c_void_p, c.c_double],
     "store_release": [_handle],
     "store_step": [_handle, c.POINTER(UpdateStruct), c.POINTER(StepStruct)],

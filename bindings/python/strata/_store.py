@@ -94,6 +94,7 @@ class Statistics:
     nvme_bytes_written: int
     last_step_s: float
     last_stall_s: float
+    device_bytes: int = 0
 
 
 def _set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:
@@ -287,11 +288,20 @@ class Store:
         """Begins a step."""
         self._call("store_begin")
 
-    def acquire(self, unit: Union[int, str], which: str) -> View:
-        """Waits until a unit is in memory for its "forward" or "backward"."""
+    def acquire(self, unit: Union[int, str], which: str, stream: Optional[int] = None) -> View:
+        """Waits until a unit is in memory for its "forward" or "backward".
+
+        Where the store has a device, `stream` is a stream of it, such as the address of a CUDA stream
+        (0: the default one). Then nothing is waited for: work that is issued to the stream from now
+        on finds the unit there, and what was issued until release() is waited for by whatever uses
+        the memory next.
+        """
         number = self._number(unit, "acquire")
         struct = lib.ViewStruct()
-        self._call("store_acquire", number, _pass(which), c.byref(struct))
+        if stream is None:
+            self._call("store_acquire", number, _pass(which), c.byref(struct))
+        else:
+            self._call("store_acquire_on", number, _pass(which), stream, c.byref(struct))
         self._view = View(self, number, struct)
         return self._view
 

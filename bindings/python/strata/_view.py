@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes as c
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Optional, Type
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Type, Union
 
 from . import _library as lib
 
@@ -14,6 +14,30 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ._store import Store
+
+
+class DeviceMemory:
+    """An array in the memory of a GPU, for all that takes `__cuda_array_interface__`, such as
+    torch.as_tensor and cupy.asarray; what these make holds this object.
+
+    kind: its type as NumPy writes it. owner: what must live as long.
+    """
+
+    def __init__(self, address: int, shape: Sequence[int], kind: str, owner: Any = None) -> None:
+        self.address = address
+        self.shape = tuple(shape)
+        self.kind = kind
+        self.owner = owner
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.kind,
+            "data": (self.address, False),
+            "strides": None,
+            "version": 3,
+        }
 
 
 class View:
@@ -24,6 +48,9 @@ class View:
     Weights are float32, or with the bf16 recipe uint16 with the bits of bfloat16 (`float32(name)`
     is a copy in float32). The unit cannot be released while an array over it exists: delete the
     arrays, or keep copies.
+
+    Where the store has a device, both are DeviceMemory in place of NumPy arrays, and nothing but the
+    device may touch them.
     """
 
     def __init__(self, store: "Store", unit: int, struct: lib.ViewStruct) -> None:
@@ -31,13 +58,19 @@ class View:
         self._store = store
         self._unit = unit
         self._type = "<f4" if width == 4 else "<u2"
-        self._buffers: dict[str, c.Array[c.c_ubyte]] = {
-            "weights": _memory(struct.weights, struct.count * width)
+        self.on_device = bool(struct.on_device)
+        self._buffers: dict[str, Union[c.Array[c.c_ubyte], DeviceMemory]] = {
+            "weights": self._memory(struct.weights, struct.count * width)
         }
         if struct.gradient:
-            self._buffers["gradient"] = _memory(struct.gradient, struct.count * 4)
+            self._buffers["gradient"] = self._memory(struct.gradient, struct.count * 4)
 
-    def _array(self, name: str, buffer: str, kind: str) -> "np.ndarray":
+    def _memory(self, address: int, size: int) -> "Union[c.Array[c.c_ubyte], DeviceMemory]":
+        if self.on_device:
+            return DeviceMemory(address, (size,), "|u1")
+        return (c.c_ubyte * size).from_address(address)
+
+    def _array(self, name: str, buffer: str, kind: str) -> "Union[np.ndarray, DeviceMemory]":
         import numpy as np
 
         if not self._buffers:
@@ -52,27 +85,40 @@ class View:
         if unit != self._unit:
             raise lib.UsageError(f"view: {name}: it is in another unit (acquire that one)")
         width = 2 if kind == "<u2" else 4
-        everything = np.asarray(self._buffers[buffer])  # holds the buffer, as do arrays from it
+        memory = self._buffers[buffer]
+        if isinstance(memory, DeviceMemory):
+            return DeviceMemory(memory.address + info.offset * width, shape, kind, memory)
+        everything = np.asarray(memory)  # holds the buffer, as do arrays from it
         part = everything[info.offset * width : (info.offset + info.count) * width]
         return part.view(kind).reshape(shape)
 
-    def __getitem__(self, name: str) -> "np.ndarray":
+    def __getitem__(self, name: str) -> Any:
         array = self._array(name, "weights", self._type)
-        array.flags.writeable = False
+        if not isinstance(array, DeviceMemory):
+            array.flags.writeable = False
         return array
 
     def float32(self, name: str) -> "np.ndarray":
-        """A copy of the weights in float32."""
+        """A copy of the weights in host memory, float32."""
         import numpy as np
 
-        bits = self[name]
+        bits = self._copy(self._array(name, "weights", self._type))
         if self._type == "<f4":
-            return bits.copy()
+            return bits
         return (bits.astype(np.uint32) << 16).view(np.float32)
 
-    def gradient(self, name: str) -> "np.ndarray":
+    def gradient(self, name: str) -> Any:
         """The sum of this step's gradients so far, float32; add to it in place."""
         return self._array(name, "gradient", "<f4")
+
+    def _copy(self, array: "Union[np.ndarray, DeviceMemory]") -> "np.ndarray":
+        import numpy as np
+
+        if not isinstance(array, DeviceMemory):
+            return array.copy()
+        values = np.empty(array.shape, array.kind)
+        self._store._call("store_copy", values.ctypes.data, array.address, values.nbytes)
+        return values
 
     def add_gradient(self, name: str, values: "np.ndarray", scale: float = 1.0) -> None:
         """Adds scale * values, an array of float32 or float16 with the tensor's shape."""
@@ -83,7 +129,10 @@ class View:
             raise lib.ConfigError(
                 f"add_gradient: {name}: shape {values.shape} (give {gradient.shape})"
             )
-        gradient += values.astype(np.float32) * np.float32(scale)
+        sums = self._copy(gradient) if isinstance(gradient, DeviceMemory) else gradient
+        sums += values.astype(np.float32) * np.float32(scale)
+        if isinstance(gradient, DeviceMemory):
+            self._store._call("store_copy", gradient.address, sums.ctypes.data, sums.nbytes)
 
     def _free(self) -> bool:
         """Whether no array over the unit is left."""
@@ -106,7 +155,3 @@ class View:
         # The frames of an exception hold arrays: the step is discarded by whoever catches it.
         if error is None and self._store._view is self:
             self._store.release()
-
-
-def _memory(address: int, size: int) -> "c.Array[c.c_ubyte]":
-    return (c.c_ubyte * size).from_address(address)

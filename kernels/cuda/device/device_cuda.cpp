@@ -11,10 +11,14 @@
 namespace strata::kernels::cuda {
 namespace {
 
+std::string device_text(int index) {
+  return fmt::format("device {}", index);
+}
+
 class CudaMemory : public DeviceMemory {
  public:
   CudaMemory(int index, int64_t bytes) : index_(index) {
-    check(cudaSetDevice(index), fmt::format("device {}", index));
+    const OnDevice scope(index, device_text(index));
     const auto size = static_cast<size_t>(bytes);
     const cudaError_t error = cudaMalloc(&data_, size);
     if (error == cudaErrorMemoryAllocation) refuse(bytes);
@@ -28,7 +32,7 @@ class CudaMemory : public DeviceMemory {
     }
   }
   ~CudaMemory() override {
-    cudaSetDevice(index_);
+    const OnDevice scope(index_);
     cudaFree(data_);
   }
   CudaMemory(const CudaMemory&) = delete;
@@ -55,7 +59,7 @@ class Registered : public PinnedMemory {
  public:
   Registered(int index, std::byte* data) : index_(index), data_(data) {}
   ~Registered() override {
-    cudaSetDevice(index_);
+    const OnDevice scope(index_);
     cudaHostUnregister(data_);
   }
   Registered(const Registered&) = delete;
@@ -86,7 +90,7 @@ class CudaDevice : public Device {
     return std::make_unique<CudaMemory>(index_, bytes);
   }
   std::unique_ptr<PinnedMemory> pin(std::byte* data, int64_t bytes) override {
-    check(cudaSetDevice(index_), fmt::format("device {}", index_));
+    const OnDevice scope(index_, device_text(index_));
     const cudaError_t error =
         cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable);
     if (error == cudaSuccess) return std::make_unique<Registered>(index_, data);
@@ -98,10 +102,10 @@ class CudaDevice : public Device {
   }
 
  private:
-  // Makes the device current, and its context.
+  // Makes the device's context.
   static int use(int index) {
-    check(cudaSetDevice(index), fmt::format("device {}", index));
-    check(cudaFree(nullptr), fmt::format("device {}", index));
+    const OnDevice scope(index, device_text(index));
+    check(cudaFree(nullptr), device_text(index));
     return index;
   }
 
@@ -140,8 +144,8 @@ std::unique_ptr<Device> make_device(const PluginDeviceOptions& options) {
 
 int64_t free_bytes(int index) {
   size_t free = 0, total = 0;
-  check(cudaSetDevice(index), fmt::format("device {}", index));
-  check(cudaMemGetInfo(&free, &total), fmt::format("memory of device {}", index));
+  const OnDevice scope(index, device_text(index));
+  check(cudaMemGetInfo(&free, &total), "memory of " + device_text(index));
   return static_cast<int64_t>(free);
 }
 

@@ -102,7 +102,8 @@ ProductKey key_of(const Product& p) {
           .c_alignment = alignment(p.c)};
 }
 
-Products::Products() {
+Products::Products(int device) {
+  const OnDevice scope(device, "start of cuBLASLt");
   check(cublasLtCreate(&handle_), "start of cuBLASLt");
 }
 

@@ -29,7 +29,7 @@ ProductKey key_of(const Product& product);
 // product whose key is known allocates nothing.
 class Products {
  public:
-  Products();
+  explicit Products(int device);
   ~Products();
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;

@@ -44,8 +44,9 @@ double seconds_between(cudaEvent_t from, cudaEvent_t to) {
 CudaQueue::CudaQueue(Shared& shared, const char* name, int depth)
     : shared_(shared), name_(name), slots_(static_cast<size_t>(2 * depth)) {
   STRATA_CHECK(depth >= 1);
-  check(cudaSetDevice(shared_.index), fmt::format("device {}", shared_.index));
+  const OnDevice scope(shared_.index, fmt::format("device {}", shared_.index));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "queue " + name_);
+  check(cudaEventCreateWithFlags(&caller_, cudaEventDisableTiming), "queue " + name_);
   for (Slot& slot : slots_) {
     check(cudaEventCreateWithFlags(&slot.begin, cudaEventBlockingSync), "queue " + name_);
     check(cudaEventCreateWithFlags(&slot.end, cudaEventBlockingSync), "queue " + name_);
@@ -61,12 +62,13 @@ CudaQueue::~CudaQueue() {
     changed_.notify_all();
   }
   watcher_.join();
-  cudaSetDevice(shared_.index);
+  const OnDevice scope(shared_.index);
   cudaStreamSynchronize(stream_);
   for (Slot& slot : slots_) {
     cudaEventDestroy(slot.begin);
     cudaEventDestroy(slot.end);
   }
+  cudaEventDestroy(caller_);
   cudaStreamDestroy(stream_);
 }
 
@@ -91,6 +93,7 @@ void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
   Slot& slot = slot_of(issued_ + 1);
   std::strncpy(slot.name.data(), name, slot.name.size() - 1);
   slot.calls.clear();
+  check_op(cudaGetDevice(&before_), slot);
   use_device(slot);
   nvtxRangePushA(slot.name.data());
   check_op(cudaEventRecord(slot.begin, stream_), slot);
@@ -101,6 +104,7 @@ int64_t CudaQueue::end() {
   Slot& slot = slot_of(issued_ + 1);
   check_op(cudaEventRecord(slot.end, stream_), slot);
   nvtxRangePop();
+  check_op(cudaSetDevice(before_), slot);
   ++issued_;
   const std::lock_guard lock(mu_);
   closed_ = issued_;
@@ -112,10 +116,23 @@ int64_t CudaQueue::end() {
 // queue records it anew just now, this waits for a later op, which is issued already.
 void CudaQueue::wait(Queue& other, int64_t count) {
   auto& queue = static_cast<CudaQueue&>(other);
-  if (queue.completed() >= count) return;
-  const Slot& slot = queue.slot_of(count);
-  queue.use_device(slot);
-  queue.check_op(cudaStreamWaitEvent(stream_, slot.end, 0), slot);
+  queue.let_wait(stream_, count);
+}
+
+void CudaQueue::let_wait(void* stream, int64_t count) {
+  if (completed() >= count) return;
+  const Slot& slot = slot_of(count);
+  const OnDevice scope(shared_.index, place(slot));
+  check_op(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), slot.end, 0), slot);
+}
+
+// The event may be recorded anew while an earlier wait for it is still to be met: that wait is for
+// what it was then.
+void CudaQueue::wait_for(void* stream) {
+  const Slot& slot = slot_of(issued_ + 1);
+  const OnDevice scope(shared_.index, place(slot));
+  check_op(cudaEventRecord(caller_, static_cast<cudaStream_t>(stream)), slot);
+  check_op(cudaStreamWaitEvent(stream_, caller_, 0), slot);
 }
 
 void CudaQueue::copy(void* to, const void* from, int64_t bytes) {

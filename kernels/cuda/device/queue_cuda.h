@@ -19,7 +19,7 @@ namespace strata::kernels::cuda {
 
 // What all queues of a device share. It must outlive them.
 struct Shared {
-  explicit Shared(int index_in) : index(index_in) {}
+  explicit Shared(int index_in) : index(index_in), products(index_in) {}
   const int index;  // of the device
   Products products;
   FirstFailure failure;
@@ -39,6 +39,8 @@ class CudaQueue : public Queue {
   void begin(const char* name, std::span<const MemoryRange> ranges) override;
   int64_t end() override;
   void wait(Queue& other, int64_t count) override;
+  void let_wait(void* stream, int64_t count) override;
+  void wait_for(void* stream) override;
   void copy(void* to, const void* from, int64_t bytes) override;
   void call(std::function<void(const HostView&)> function) override;
   int64_t completed() override;
@@ -84,8 +86,11 @@ class CudaQueue : public Queue {
   cudaStream_t stream_ = nullptr;
   std::deque<Slot> slots_;  // the events; names belong to the issuing thread, spans to the watcher
 
+  cudaEvent_t caller_ = nullptr;  // of a caller's stream
+
   // Owned by the thread that issues
   int64_t issued_ = 0;  // ops closed
+  int before_ = 0;      // that thread's current device outside of ops
 
   std::mutex mu_;
   std::condition_variable changed_;

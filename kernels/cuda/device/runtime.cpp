@@ -36,6 +36,16 @@ void check(cudaError_t error, const std::string& what) {
                           cudaGetErrorString(error), advice_on(error)));
 }
 
+OnDevice::OnDevice(int index, const std::string& what) {
+  check(cudaGetDevice(&before_), what);
+  check(cudaSetDevice(index), what);
+}
+
+OnDevice::OnDevice(int index) noexcept {
+  cudaGetDevice(&before_);
+  cudaSetDevice(index);
+}
+
 void check(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(ErrorCode::kDevice,

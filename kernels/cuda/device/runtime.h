@@ -15,6 +15,19 @@ namespace strata::kernels::cuda {
 void check(cudaError_t error, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
 
+// Makes a device current for a scope. Callers' threads have a current device of their own.
+class OnDevice {
+ public:
+  OnDevice(int index, const std::string& what);
+  explicit OnDevice(int index) noexcept;  // where there is nothing to do about an error
+  ~OnDevice() { cudaSetDevice(before_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 // The first failure on any queue of a device. Errors of CUDA are sticky: after one, nothing on the
 // device can be trusted, so every call on every queue fails with it. Threads: any.
 class FirstFailure {

@@ -15,7 +15,9 @@ that `example` showed or `keep` names; the use of any other is an error that nam
 checkpointing works as before, too, and so do evaluation, generate, state_dict(), save_pretrained()
 and load_state_dict(). What cannot work says what to call.
 
-Weights are float32, or bfloat16 with exact float32 masters in the store. Not yet: GPUs.
+Weights are float32, or bfloat16 with exact float32 masters in the store. The model computes on the
+CPU or, with `device`, on an NVIDIA GPU, to whose memory the store brings weights and from where it
+takes gradients while the GPU computes.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def offload(
     group: Any = None,
     shard: bool = False,
     network: str = "tcp",
+    device: Optional[Union[str, torch.device]] = None,
 ) -> Offloaded:
     """Moves the model's weights to a store, with moments of AdamW that are zero.
 
@@ -70,6 +73,9 @@ def offload(
         all ranks make all calls together, also evaluating(), state_dict() and save(), and a step
         that one of them drops is dropped by all. host_memory is that of each rank.
     network: what carries the shards: "tcp", or "group": send and receive of the process group.
+    device: "cuda" or "cuda:1" computes on that GPU; the model's buffers move there. The option
+        "device_memory" says how much of its memory the store may take; activations need the rest.
+        Without it, the device of the weights.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
     Afterwards reads of parameters raise UsageError except where their module computes, and the
@@ -78,4 +84,4 @@ def offload(
     """
     directory = None if weights is None else os.fspath(weights)
     ranks = Ranks(group, shard, network)
-    return Offloaded(model, example, options, parts, directory, keep, ranks)
+    return Offloaded(model, example, options, parts, directory, keep, ranks, device)

@@ -125,9 +125,11 @@ class Binder:
         parts: list[Part],
         parameters: Mapping[str, nn.Parameter],
         unit_of: Mapping[str, str],
+        device: torch.device,
     ) -> None:
         self.parameters = parameters
         self.unit_of = unit_of
+        self._device = device
         self.kept: set[str] = set()
         self.uses: Uses
         self.bound: dict[str, Slot] = {}
@@ -334,7 +336,7 @@ class Binder:
         if not self.bound:
             return True
         self._hide()
-        if torch.is_autocast_enabled("cpu"):
+        if torch.is_autocast_enabled(self._device.type):
             torch.clear_autocast_cache()  # it would hold a cast copy of every weight
         left = self.uses.release(self._which)
         if left is not None:
@@ -353,7 +355,7 @@ class Binder:
         self.uses.discard()
 
     def _slot_of(self, tensor: torch.Tensor) -> Optional[str]:
-        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        if tensor.layout != torch.strided or tensor.device != self._device:
             return None
         address = tensor.data_ptr()
         for unit, slot in self.bound.items():
@@ -374,8 +376,9 @@ class Binder:
         return typed.as_strided(saved.shape, saved.stride, saved.offset // typed.itemsize)
 
 
-def take_away(parameter: torch.Tensor) -> None:
-    """The values of a parameter that is not in memory are NaN."""
+def take_away(parameter: torch.Tensor, device: Optional[torch.device] = None) -> None:
+    """The values of a parameter that is not in memory are NaN. It moves to the device, if given."""
     with torch.inference_mode(False):
-        nan = torch.full((), float("nan"), dtype=parameter.dtype)
+        where = parameter.device if device is None else device
+        nan = torch.full((), float("nan"), dtype=parameter.dtype, device=where)
         set_values(parameter, nan.expand(parameter.shape))

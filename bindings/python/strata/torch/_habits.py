@@ -119,17 +119,16 @@ class Habits:
         """A method that changes nothing where device and type are those that the model has."""
 
         def changed(*arguments: Any, **keywords: Any) -> nn.Module:
-            dtype = next(self._model.parameters()).dtype
-            before = torch.empty(0, dtype=dtype)
-            same = name == "to" and before.to(*arguments, **keywords)
-            if isinstance(same, torch.Tensor):
-                is_same = same.dtype == dtype and same.device == before.device
-            else:
-                is_same = name == "cpu" or getattr(torch, name) == dtype
-            if is_same:
-                return self._model
+            first = next(self._model.parameters())
+            here = torch.empty(0, dtype=first.dtype, device=first.device)
+            try:
+                moved = getattr(here, name)(*arguments, **keywords)
+                if moved.dtype == here.dtype and moved.device == here.device:
+                    return self._model
+            except (RuntimeError, AssertionError):  # there is no such device
+                pass
             _refuse(
-                f"model.{name}(): the weights lie in a store, as {dtype} on the CPU",
+                f"model.{name}(): the weights lie in a store, as {here.dtype} for {here.device}",
                 "change the model before it is offloaded",
             )
 

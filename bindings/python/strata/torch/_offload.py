@@ -16,6 +16,7 @@ from .._plan import Options, Plan
 from .._store import GroupUpdate, StepResult, Store, Unit, Use
 from ._binder import Binder, gradient_of, take_away
 from ._copies import Copies, Tensors, fill_of
+from ._device import Buffers, Given, device_of, options_of
 from ._habits import Habits, refuse_other_training
 from ._parts import Part, parts_of
 from ._ranks import Ranks
@@ -46,11 +47,18 @@ class Offloaded:
         weights: Optional[str],
         keep: Collection[str] = (),
         ranks: Optional[Ranks] = None,
+        device: Given = None,
     ) -> None:
         self.model = model
+        self.device = device_of(model, device)
         self._ranks = ranks or Ranks(None)
         self._habits: Optional[Habits] = None
-        self._options = {**_DEFAULTS, **(options or {}), **self._ranks.options()}
+        self._options = {
+            **_DEFAULTS,
+            **(options or {}),
+            **self._ranks.options(),
+            **options_of(self.device),
+        }
         self._copies = Copies(self._options.get("nvme"))
         self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
         self.eps = float(self._options["eps"])
@@ -60,14 +68,15 @@ class Offloaded:
             source = FileSource(weights, source, list(before))
         self._check(source)
         self._ranks.share(before)
-        materialize(model, source)
+        materialize(model, self.device)
+        self._buffers = Buffers(model, self.device)
         self._parameters = dict(model.named_parameters())
         self._parts = [Part(name, module) for name, module in parts or parts_of(model)]
         self._unit_of = self._assign()
         for parameter in self._parameters.values():
             parameter.grad = None
-            take_away(parameter)
-        self._binder = Binder(model, self._parts, self._parameters, self._unit_of)
+            take_away(parameter, self.device)
+        self._binder = Binder(model, self._parts, self._parameters, self._unit_of, self.device)
         try:
             self._open(example, source, keep)
         except BaseException:
@@ -75,13 +84,14 @@ class Offloaded:
             if store is not None:
                 store.__exit__(*sys.exc_info())  # so that other ranks do not wait for this one
             self._give_back()
+            self._buffers.restore()
             for name, values in before.items():
                 if values.device.type != "meta":
                     self._parameters[name].data = values
             raise
         for name in self.untouched:
             dtype = self._parameters[name].dtype
-            self._parameters[name].data = source.values(name).to(dtype)
+            self._parameters[name].data = source.values(name).to(self.device, dtype)
         self._binder.guard()
         self._habits = Habits(model, self)
 
@@ -90,10 +100,11 @@ class Offloaded:
         dtype = next(self.model.parameters()).dtype
         recipes = {torch.float32: "fp32", torch.bfloat16: "bf16"}
         for name, parameter in self.model.named_parameters():
-            if parameter.device.type not in ("cpu", "meta") or parameter.dtype not in recipes:
+            here = parameter.device.type in ("cpu", "meta") or parameter.device == self.device
+            if not here or parameter.dtype not in recipes:
                 raise lib.ConfigError(
                     f"offload: {name}: {parameter.dtype} on {parameter.device} (give float32 or "
-                    "bfloat16 on the CPU or the meta device)"
+                    "bfloat16 on the CPU, the meta device or that of the store)"
                 )
             if parameter.dtype != dtype:
                 raise lib.ConfigError(
@@ -128,7 +139,7 @@ class Offloaded:
         return tensors
 
     def _open(self, example: Example, source: Source, keep: Collection[str]) -> None:
-        recorder = Recorder(self._tensors_of(), self._parameters, source)
+        recorder = Recorder(self._tensors_of(), self._parameters, source, self.device)
         self._binder.uses = recorder
         for name in keep:
             kept = self._name(name)
@@ -154,6 +165,7 @@ class Offloaded:
             int(self._options.get("accumulate", 1)),
             recorder.begins_without_gradients,
             self._ranks,
+            self.device,
         )
         self._binder.uses = self._uses
         for name in self.kept:
@@ -356,7 +368,7 @@ class Offloaded:
         values = {**self._frozen(), **self.state_dict()}
         self._give_back()
         for name, tensor in values.items():
-            self._parameters[name].data = tensor.to(self._parameters[name].dtype)
+            self._parameters[name].data = tensor.to(self.device, self._parameters[name].dtype)
         self.store.close()
 
     def _give_back(self) -> None:

@@ -7,7 +7,6 @@ import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Optional
 
-import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -16,6 +15,7 @@ from .. import _library as lib
 from .._store import Use
 from ._autograd import in_backward
 from ._binder import Binder, Slot, drop_gradient
+from ._device import new_bytes, tensor_over
 from ._parts import Part, tensors_in
 from ._source import Source
 
@@ -31,13 +31,15 @@ class Recorder:
         units: Mapping[str, list[str]],
         parameters: Mapping[str, nn.Parameter],
         source: Source,
+        device: torch.device,
     ) -> None:
         self.uses: list[Use] = []
         self.begins_without_gradients = False
         self._units = units
         self._parameters = parameters
         self._source = source
-        self._arrays: dict[str, "weakref.ref[np.ndarray]"] = {}  # of the current use
+        self._device = device
+        self._memory: dict[str, "weakref.ref[Any]"] = {}  # of the current use
         self.is_entered = False
 
     def enter(self) -> None:
@@ -50,49 +52,49 @@ class Recorder:
         return {unit: self._slot(unit, self._filled(unit)) for unit in units}
 
     def extend(self, part: Part) -> dict[str, Slot]:
-        new = [unit for unit in part.units if unit not in self._arrays]
+        new = [unit for unit in part.units if unit not in self._memory]
         self.uses[-1] = Use([*self.uses[-1].units, *new], self.uses[-1].which)
         return {unit: self._slot(unit, self._filled(unit)) for unit in new}
 
     def release(self, which: str) -> Optional[dict[str, Slot]]:
-        left = {unit: array() for unit, array in self._arrays.items()}
-        if all(array is None for array in left.values()):
-            self._arrays.clear()
+        left = {unit: memory() for unit, memory in self._memory.items()}
+        if all(memory is None for memory in left.values()):
+            self._memory.clear()
             return None
         if which == "forward":
-            held = next(unit for unit, array in left.items() if array is not None)
+            held = next(unit for unit, memory in left.items() if memory is not None)
             raise lib.ConfigError(
                 f"offload: {held}: something keeps tensors over its weights after its forward "
                 "(keep copies, or name a larger module in parts)"
             )
         return {
-            unit: self._slot(unit, self._filled(unit) if array is None else array)
-            for unit, array in left.items()
+            unit: self._slot(unit, self._filled(unit) if memory is None else memory)
+            for unit, memory in left.items()
         }
 
     def discard(self) -> None:
-        self._arrays.clear()
+        self._memory.clear()
 
     def keep(self, name: str) -> None:
         """Brings a parameter to memory until the end."""
         parameter = self._parameters[name]
-        parameter.data = self._source.values(name).to(parameter.dtype).clone()
+        values = self._source.values(name)
+        parameter.data = values.to(self._device, parameter.dtype, copy=True)
 
     def has_kept(self) -> bool:
         return True
 
-    def _filled(self, unit: str) -> "np.ndarray":
+    def _filled(self, unit: str) -> Any:
         size = sum(self._room(name) for name in self._units[unit])
-        array = np.empty(size + _ALIGNMENT, np.uint8)
-        memory = torch.from_numpy(array)
-        for name, values in self._views(unit, memory):
+        memory = new_bytes(size + _ALIGNMENT, self._device)
+        for name, values in self._views(unit, tensor_over(memory, self._device)):
             values.copy_(self._source.values(name))
-        return array
+        return memory
 
-    def _slot(self, unit: str, array: "np.ndarray") -> Slot:
-        self._arrays[unit] = weakref.ref(array)
-        memory = torch.from_numpy(array)
-        return Slot(memory, dict(self._views(unit, memory)), lambda _name, _gradient: None)
+    def _slot(self, unit: str, memory: Any) -> Slot:
+        self._memory[unit] = weakref.ref(memory)
+        values = tensor_over(memory, self._device)
+        return Slot(values, dict(self._views(unit, values)), lambda _name, _gradient: None)
 
     def _room(self, name: str) -> int:
         parameter = self._parameters[name]
@@ -145,7 +147,8 @@ def record(
     """Computes example() forward and backward. Random numbers and buffers are as before."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     recorder.uses.clear()
-    with torch.random.fork_rng(devices=[]), _Watch(binder, recorder):
+    gpus = {each.device.index for each in binder.parameters.values() if each.device.type == "cuda"}
+    with torch.random.fork_rng(devices=gpus), _Watch(binder, recorder):
         example().backward()  # type: ignore[no-untyped-call]
     binder.unbind()
     for parameter in binder.parameters.values():

@@ -103,14 +103,15 @@ def check_source(source: Source, name: str, parameter: nn.Parameter) -> None:
         )
 
 
-def materialize(model: nn.Module, source: Source) -> None:
-    """Replaces parameters and buffers on the meta device by ones on the CPU; parameters get their
-    values later, and stay shared."""
+def materialize(model: nn.Module, device: torch.device) -> None:
+    """Replaces parameters on the meta device by ones on the device; they get their values later, and
+    stay shared."""
     made: dict[int, nn.Parameter] = {}
     for path, module in model.named_modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter.device.type == "meta":
-                nan = torch.full((), float("nan"), dtype=parameter.dtype).expand(parameter.shape)
+                nan = torch.full((), float("nan"), dtype=parameter.dtype, device=device)
+                nan = nan.expand(parameter.shape)
                 new = made.setdefault(
                     id(parameter), nn.Parameter(nan, requires_grad=parameter.requires_grad)
                 )

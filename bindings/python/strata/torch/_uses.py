@@ -12,6 +12,7 @@ from .. import _library as lib
 from .._store import Store, Use
 from .._view import View
 from ._binder import Slot, drop_gradient, gradient_of, set_values, take_away
+from ._device import Streams, tensor_over
 from ._parts import Part
 from ._ranks import Ranks
 
@@ -34,6 +35,7 @@ class StoreUses:
         micro_batches: int,
         begins_without_gradients: bool,
         ranks: Ranks,
+        device: torch.device,
     ) -> None:
         self.mode: Optional[str] = None  # "step", "forward"
         self.has_gradients = False  # of this step
@@ -44,6 +46,8 @@ class StoreUses:
         self._micro_batches = micro_batches
         self._begins_without_gradients = begins_without_gradients
         self._ranks = ranks
+        self._device = device
+        self._streams = Streams(device)
         self._keeps = bool(order) and order[0].units == [KEPT]
         self._kept_names = [
             name for unit in store._units if unit.name == KEPT for name in unit.tensors
@@ -74,7 +78,7 @@ class StoreUses:
         )
 
     def release(self, which: str) -> Optional[dict[str, Slot]]:
-        self._store.release()
+        self._streams.release(self._store)
         return None
 
     def discard(self) -> None:
@@ -98,7 +102,7 @@ class StoreUses:
         for index in range(self._position, len(self._order)):
             if self._order[index].which == "forward":
                 self._visit(index, visit)
-                self._store.release()
+                self._streams.release(self._store)
 
     def _visit(self, index: int, visit: Callable[[str, torch.Tensor], Any]) -> None:
         for slot in self._acquire(index).values():
@@ -116,7 +120,7 @@ class StoreUses:
                         slot.add(name, gradient)
                     drop_gradient(self._parameters[name])
                 del slot
-                self._store.release()
+                self._streams.release(self._store)
         self._forget_kept()
 
     def _begin(self) -> None:
@@ -140,7 +144,7 @@ class StoreUses:
             for name in self._kept_names:
                 set_values(self._parameters[name], slot.weights[name].clone())
             del slot
-            self._store.release()
+            self._streams.release(self._store)
 
     def _begin_again(self) -> None:
         """The next micro-batch or pass."""
@@ -180,7 +184,7 @@ class StoreUses:
     def _acquire(self, index: int) -> dict[str, Slot]:
         use = self._order[index]
         while True:  # uses before it that begin alike are left out one by one
-            view = self._store.acquire(use.units[0], use.which)
+            view = self._streams.acquire(self._store, use.units[0], use.which)
             while self._order[self._position].which != use.which or (
                 self._order[self._position].units[0] != use.units[0]
             ):
@@ -189,12 +193,12 @@ class StoreUses:
             if self._position == index + 1:
                 break
             del view
-            self._store.release()
+            self._streams.release(self._store)
         views = [view, *[self._store.used(unit) for unit in use.units[1:]]]
         return {unit: self._slot(each) for unit, each in zip(use.units, views)}
 
     def _slot(self, view: View) -> Slot:
-        memory = torch.frombuffer(view._buffers["weights"], dtype=torch.uint8)
+        memory = tensor_over(view._buffers["weights"], self._device)
         weights = {}
         for name in self._store._units[view._unit].tensors:
             parameter = self._parameters[name]
@@ -205,7 +209,7 @@ class StoreUses:
         def add(name: str, gradient: torch.Tensor) -> None:
             self.has_gradients = True
             mean = self._ranks.mean(gradient)
-            torch.from_numpy(view.gradient(name)).view(gradient.shape).add_(mean)
+            tensor_over(view.gradient(name), self._device).view(gradient.shape).add_(mean)
 
         return Slot(memory, weights, add)
 
