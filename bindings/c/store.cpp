@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "engine/base/float_modes.h"
 #include "engine/config/devices.h"
 #include "engine/model/external.h"
 #include "engine/session/unit_options.h"
@@ -251,6 +252,7 @@ void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t d
   if (count == 0) return;
   require_given(values, "add_gradient", "values");
   const DType type = dtype_of(dtype, "add_gradient");
+  const DefaultFloatModes modes;
   std::vector<float> piece(static_cast<size_t>(std::min(count, kPieceElements)));
   float* to = gradient_ + place.offset + first;
   for (int64_t done = 0; done < count; done += std::ssize(piece)) {

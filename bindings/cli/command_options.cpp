@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/command_options.h"
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "bindings/cli/process_sinks.h"
 #include "engine/base/environment.h"
@@ -11,10 +13,32 @@
 #include "engine/session/resume.h"
 
 namespace strata::cli {
+namespace {
+
+// The value of --io-deadline, which counts while the other options are read, too: some of them are
+// in files. What is wrong with it is said later.
+double deadline_in(const std::vector<std::string>& args) {
+  constexpr std::string_view kName = "--io-deadline";
+  double deadline_s = Sinks().hang_after_s;
+  for (size_t i = 0; i < args.size(); ++i) {
+    std::string_view value;
+    if (args[i] == kName && i + 1 < args.size()) value = args[i + 1];
+    if (args[i].starts_with(std::string(kName) + "="))
+      value = std::string_view(args[i]).substr(kName.size() + 1);
+    int64_t given = 0;
+    const auto end = value.data() + value.size();
+    const auto read = std::from_chars(value.data(), end, given);
+    if (read.ec == std::errc() && read.ptr == end && given > 0)
+      deadline_s = static_cast<double>(given);
+  }
+  return deadline_s;
+}
+
+}  // namespace
 
 config::Options resolved_options(config::Command command, const std::vector<std::string>& args,
                                  bool prints, config::DeepspeedReport& report) {
-  strata::Environment environment(process_sinks(Sinks().hang_after_s));
+  strata::Environment environment(process_sinks(deadline_in(args)));
   const strata::Environment::Scope scope(&environment);
   try {
     const bool trains = command == config::Command::kTrain;

@@ -287,7 +287,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   CheckpointManifest manifest;
   manifest.step = members.integer("step", 0, INT64_MAX);
   if (json.find("updates") != nullptr) {
-    manifest.updates = members.integer("updates", 0, manifest.step);
+    manifest.updates = members.integer("updates", 0, INT64_MAX);  // some may be of elsewhere
   }
   manifest.nonce = members.hash("nonce");
   if (json.find("run") != nullptr) manifest.run = members.string("run");

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -60,6 +61,7 @@ void check_options(const DataOptions& options) {
 
 // Only some files of a directory are read.
 void warn_of_files_left_out(const DataItem& item) {
+  const BlockingCall call("list", item.path);
   if (!fs::is_directory(item.path)) return;
   const auto left_out = files_left_out(item);
   if (left_out.empty()) return;

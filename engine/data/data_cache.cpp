@@ -163,6 +163,7 @@ Json read_about(const std::string& path, const Json& key) {
 
 DataCache::DataCache(const std::string& directory, Json key)
     : directory_(directory), key_(std::move(key)), path_(directory + "/" + digest_of(key_.dump())) {
+  const BlockingCall call("create", directory);
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw unusable_cache(directory, error.value());
@@ -176,6 +177,7 @@ DataCache::~DataCache() {
 }
 
 std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabulary) const {
+  const BlockingCall call("open", path_);
   if (!fs::exists(path_)) return std::nullopt;
   ReadData data;
   try {
@@ -229,6 +231,7 @@ void DataCache::lock() {
 
 // Folders that processes left which ended while they wrote.
 void DataCache::remove_leftovers() const {
+  const BlockingCall call("remove", path_);
   std::error_code error;
   fs::remove_all(path_, error);  // damaged, or not there
   if (error) throw unusable_cache(path_, error.value());

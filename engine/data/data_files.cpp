@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/data/data_paths.h"
 #include "engine/data/data_tokens.h"
 #include "engine/data/record_stream.h"
@@ -25,7 +26,16 @@ FileKind kind_of_file(const std::string& path) {
 }
 
 void refuse_records_in_text(const std::string& path) {
-  if (!begins_with_record(path)) return;
+  const Beginning beginning = beginning_of(path);
+  if (beginning == Beginning::kText) return;
+  if (beginning == Beginning::kJson) {
+    return log(
+        LogLevel::kWarning,
+        fmt::format("data: {}: it begins with JSON, but {} files are read as plain text, its "
+                    "names and marks too (rename it to .jsonl and give --columns, if its "
+                    "values are what should be learned)",
+                    path, std::filesystem::path(path).extension().string()));
+  }
   throw bad_data(path,
                  fmt::format("its first line is a JSON record, but {} files are read as plain text "
                              "(rename it to .jsonl; to train on the JSON itself, give it as the "

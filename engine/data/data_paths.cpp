@@ -10,6 +10,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
 #include "engine/text/text_files.h"
 
 namespace strata::data {
@@ -138,6 +139,7 @@ bool is_like_hub_name(const std::string& path) {
 }
 
 void add_files(DataItem& item, bool evaluates) {
+  const BlockingCall call("list", item.path);
   std::error_code failure;
   const fs::file_status status = fs::status(item.path, failure);
   if (failure == std::errc::no_such_file_or_directory && is_like_hub_name(item.path)) {

@@ -307,22 +307,45 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
   return text;
 }
 
-bool begins_with_record(const std::string& path) {
+namespace {
+
+// Whether a text could be a JSON array whose first item is an object with members.
+bool begins_with_array_of_objects(const std::string& text) {
+  const size_t item = text.find_first_not_of(" \t\r\n", 1);
+  if (item == std::string::npos || text[item] != '{') return false;
+  const size_t name = text.find_first_not_of(" \t\r\n", item + 1);
+  return name != std::string::npos && text[name] == '"';
+}
+
+}  // namespace
+
+Beginning beginning_of(const std::string& path) {
   constexpr size_t kHeadBytes = 1 << 20;
   text::FileReader reader(path);
   std::string head(std::min<size_t>(kHeadBytes, static_cast<size_t>(reader.bytes())), '\0');
   head.resize(reader.read(head.data(), head.size()));
   const size_t begin = head.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos || head[begin] != '{') return false;
+  if (begin == std::string::npos) return Beginning::kText;
+  if (head[begin] == '[') {
+    const bool objects = begins_with_array_of_objects(head.substr(begin));
+    return objects ? Beginning::kJson : Beginning::kText;
+  }
+  if (head[begin] != '{') return Beginning::kText;
   const size_t end = head.find('\n', begin);
   if (end == std::string::npos && head.size() == kHeadBytes) {  // judge a long line by its start
-    return head.compare(begin, 2, "{\"") == 0;
+    return head.compare(begin, 2, "{\"") == 0 ? Beginning::kRecord : Beginning::kText;
+  }
+  Json json;
+  try {
+    json = Json::parse(head.substr(begin, end - begin), path);
+  } catch (const Error&) {
+    return Beginning::kText;
   }
   try {
-    (void)kind_of_record(Json::parse(head.substr(begin, end - begin), path), path);
-    return true;
+    (void)kind_of_record(json, path);
+    return Beginning::kRecord;
   } catch (const Error&) {
-    return false;
+    return Beginning::kJson;
   }
 }
 

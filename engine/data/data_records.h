@@ -89,7 +89,9 @@ struct RecordText {
 RecordText text_of_record(config::Json record, RecordKind kind, const std::string& where,
                           const RecordRules& rules = {});
 
-// Whether the first line of a file is a record of a known kind.
-bool begins_with_record(const std::string& path);
+// What a file begins with: a line that is a record of a known kind, another JSON object or an array
+// of them, or anything else.
+enum class Beginning : uint8_t { kRecord, kJson, kText };
+Beginning beginning_of(const std::string& path);
 
 }  // namespace strata::data

@@ -30,7 +30,7 @@ void Executor::Impl::DeviceUses::open(const Instance& instance, const plan::Op& 
   if (closed_.load() > 0) opens_->wait(lane_, closed_.load());  // the use before, of any stream
   opens_->begin("use", ranges_);
   impl_.clear_gradients(op, zeroes);
-  opened_ = opens_->end();
+  opened_ = first_ = opens_->end();
   stream_ ? opens_->let_wait(*stream_, opened_) : await_completed(*opens_, opened_);
 }
 
@@ -48,7 +48,7 @@ void Executor::Impl::DeviceUses::close(Instance& instance, uint32_t op, bool is_
   if (stream_) lane_.wait_for(*stream_);
   lane_.begin(plan::contract_of(of.kind).name, ranges_);
   (void)lane_.end();
-  closed_use(count) = {&instance, op, opened_, is_skipped, is_last};
+  closed_use(count) = {&instance, op, first_, is_skipped, is_last};
   closed_.store(count);
   impl_.progress_.publish(Lane::kCompute, Stage::kIssued);
   impl_.progress_.notify();

@@ -39,7 +39,7 @@ class Executor::Impl::DeviceUses {
   struct Closed {
     Instance* instance = nullptr;
     uint32_t op = 0;
-    int64_t opened = 0;  // its op of opens_
+    int64_t opened = 0;  // its first op of opens_
     bool is_skipped = false;
     bool is_last = false;  // of the instance
   };
@@ -55,6 +55,7 @@ class Executor::Impl::DeviceUses {
   std::vector<kernels::MemoryRange> ranges_;
   std::optional<void*> stream_;  // of the open use
   int64_t opened_ = 0;           // ops of opens_
+  int64_t first_ = 0;            // which of them opened the use
 
   std::array<Closed, 2 * kDepth> uses_;  // published by closed_
   std::atomic<int64_t> closed_ = 0;

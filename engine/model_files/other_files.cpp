@@ -82,6 +82,28 @@ std::vector<std::string> folders_of(const std::string& model_directory) {
 
 }  // namespace
 
+void require_only_model_files(const std::string& directory, const std::string& model_directory) {
+  const BlockingCall call("list", directory);
+  if (!fs::is_directory(directory)) return;
+  const std::vector<std::string> copied = names_in(model_directory);
+  const auto is_of_model = [&](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_symlink()) return false;
+    if (entry.is_directory()) return name == kTemplatesFolder;
+    const bool weights =
+        name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+    return weights || name == "config.json" || name == "chat_template.jinja" ||
+           name.starts_with(".strata-") || std::ranges::binary_search(copied, name);
+  };
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (is_of_model(entry)) continue;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("cannot write model: {}: replacing it would delete {} in it, which is "
+                            "no part of the model (move that away, or give another path)",
+                            directory, entry.path().filename().string()));
+  }
+}
+
 void check_other_files(const std::string& model_directory) {
   guarded("cannot look at the files of: " + model_directory, [&] {
     for (const std::string& folder : folders_of(model_directory)) {

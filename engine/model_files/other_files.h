@@ -15,6 +15,10 @@ inline constexpr const char* kTemplatesFolder = "additional_chat_templates";
 // which copies the files only at its end.
 void check_other_files(const std::string& model_directory);
 
+// Throws Error (kConfig) where `directory`, which a model like that of `model_directory` replaces,
+// has an entry that no export writes, and that would be lost.
+void require_only_model_files(const std::string& directory, const std::string& model_directory);
+
 int64_t bytes_of_other_files(const std::string& model_directory);
 
 // Copies the files into the directory `to` and makes them durable. Throws Error (kConfig, kIo).

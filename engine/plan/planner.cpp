@@ -258,6 +258,18 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
   return list;
 }
 
+double rough_step_s(const PlanInput& input, const PlannerOptions& options) {
+  const PlacementSearch search(input);
+  const int joined = joined_chunks(search.ground());
+  double least_s = INFINITY;
+  for (const Candidate& one : candidates(input, options)) {
+    const CoarsePlacement coarse =
+        coarsen(search.ground(), one.placement, search.streamed(one.placement).largest, joined);
+    least_s = std::min(least_s, options.predict(build_program(input, coarse, repeated(input))));
+  }
+  return least_s;
+}
+
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {
   std::vector<Candidate> list = candidates(input, options);
   STRATA_CHECK(!list.empty());

@@ -64,6 +64,9 @@ std::vector<Windows> faster_windows(const PlanInput& input, const Rates& rates,
   }
   const LowerBound least = lower_bound(bound, rates, counts);
   if (least.step_s >= kClearly * predicted_s) return {};
+  // A plan may be far from its bound for reasons that windows do not change.
+  const std::vector<int> one = {1};
+  if (least.step_s >= kClearly * lower_bound(bound, rates, one).step_s) return {};
   if (least.passes == most->count) return {*most};
   return {in_turn(least.passes), *most};
 }

@@ -54,7 +54,7 @@ std::vector<Tile> tiles_of(const RunRecord& run) {
   all.push_back({"Compute waited", percent(sum_of(run, stall) / sum_of(run, length)),
                  "of the time in steps"});
   const auto written = [](const StepRecord& step) { return step.write_bytes; };
-  const double bytes = run.ranks() * sum_of(run, written);
+  const double bytes = sum_of(run, written);
   if (bytes > 0) all.push_back({"Written to drives", train::format_drive_bytes(bytes), "by steps"});
   return all;
 }

@@ -127,7 +127,6 @@ std::string plan_section(const RunRecord& run) {
   const auto planned = [&](std::initializer_list<const char*> path) {
     return RunRecord::number(run.plan, path);
   };
-  const double ranks = run.ranks();
   std::vector<Row> rows;
   add_row(rows, "a step takes", planned({"predicted_step_s"}),
           median_of(run, [](const StepRecord& step) { return step.step_s; }), format_duration);
@@ -144,11 +143,9 @@ std::string plan_section(const RunRecord& run) {
             format_duration);
   }
   add_row(rows, "a step reads from drives", planned({"nvme_read_bytes"}),
-          ranks * median_of(run, [](const StepRecord& step) { return step.read_bytes; }),
-          bytes_text);
+          median_of(run, [](const StepRecord& step) { return step.read_bytes; }), bytes_text);
   add_row(rows, "a step writes to drives", planned({"nvme_write_bytes"}),
-          ranks * median_of(run, [](const StepRecord& step) { return step.write_bytes; }),
-          bytes_text);
+          median_of(run, [](const StepRecord& step) { return step.write_bytes; }), bytes_text);
   const Json* bottleneck = run.plan.find("bottleneck");
   std::string about = "Medians of the steps; a lane's time is the mean of the last start.";
   if (run.plan.is_null()) {
@@ -171,10 +168,8 @@ std::string memory_section(const RunRecord& run) {
 }
 
 std::string drives_section(const RunRecord& run) {
-  const double ranks = run.ranks();
-  const double written =
-      ranks * sum_of(run, [](const StepRecord& step) { return step.write_bytes; });
-  const double read = ranks * sum_of(run, [](const StepRecord& step) { return step.read_bytes; });
+  const double written = sum_of(run, [](const StepRecord& step) { return step.write_bytes; });
+  const double read = sum_of(run, [](const StepRecord& step) { return step.read_bytes; });
   if (written + read <= 0) {
     return section("Drives", "The steps moved nothing to or from drives.", "");
   }

@@ -135,7 +135,8 @@ Resumed resume_newest(const std::string& out, const std::optional<train::RunDire
     return {.path = found.path,
             .run = checkpoint::read_manifest(found.path).run,
             .is_new = false,
-            .is_own = true};
+            .is_own = true,
+            .passes_over = !found.skipped.empty()};
   }
   if (!found.skipped.empty()) {
     throw Error(ErrorCode::kCorrupt, "resume: " + out +

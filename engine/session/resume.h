@@ -20,6 +20,7 @@ struct Resumed {
   std::string run;           // the nonce; empty if the run began before runs had one
   bool is_new = true;        // a new run, which may begin with a checkpoint of another run
   bool is_own = false;       // the checkpoint is in the run's directory
+  bool passes_over = false;  // newer checkpoints there cannot be used
   config::Json about = {};   // about_run() of the run that made it
   std::string changes = {};  // of options, that its next steps will have
   checkpoint::FrozenFingerprint frozen = {};

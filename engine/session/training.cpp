@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/failures.h"
@@ -64,12 +65,27 @@ std::string machine_line(const std::string& path, const std::string& name) {
       name, path);
 }
 
-// Removes the model of an earlier run, which would look like this run's. Its state is in a
-// checkpoint.
-void remove_older_model(const config::Options& options, const train::RunDirectory& directory) {
+std::string aside_of_model(const train::RunDirectory& directory) {
+  return directory.model() + ".aside";
+}
+
+// Takes away the model of an earlier run, which would look like this run's. Its state is in a
+// checkpoint; where that is damaged, the model stays beside until this run has written its own.
+void take_away_older_model(const config::Options& options, const train::RunDirectory& directory,
+                           bool keeps) {
+  const std::string model = directory.model(), aside = aside_of_model(directory);
+  const BlockingCall call("remove", model);
   std::error_code unequal;
-  if (std::filesystem::equivalent(options.model, directory.model(), unequal)) return;
-  std::filesystem::remove_all(directory.model());
+  if (std::filesystem::equivalent(options.model, model, unequal)) return;
+  if (!keeps || !model::is_there(model)) {
+    std::filesystem::remove_all(model);
+    return;
+  }
+  std::filesystem::remove_all(aside);
+  std::filesystem::rename(model, aside);
+  log(LogLevel::kInfo, "resume: " + model + " is now " + aside +
+                           ", and will be removed when the run has written its model (move it "
+                           "away to keep it)");
 }
 
 }  // namespace
@@ -116,6 +132,7 @@ void Training::prepare() {
   plan_record_ = train::plan_record(plan_, report).dump() + "\n";
   has_its_model_ = !trains() && has_model();
   if (!has_its_model_) {
+    if (directory_) model::require_only_model_files(directory_->model(), options_.model);
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
   }
   if (job_ == nullptr) return;
@@ -223,8 +240,6 @@ void Training::open_places(std::optional<config::Machine>& profile) {
     if (options_.keep_best) train::require_place_for_best(options_.out);
     directory_.emplace(options_.out, "strata train");
     if (!options_.resume) refuse_second_run(options_, *directory_);
-    // The export at the end would refuse it.
-    model::require_no_folder(directory_->model(), model::kTemplatesFolder, "model");
   });
   failures.throw_if_any("cannot start strata train");
 }
@@ -263,6 +278,9 @@ void Training::export_model(const std::string& checkpoint) const {
                                 {.path = directory_->model(),
                                  .dtype = checkpoint::dtype_of(options_.export_dtype),
                                  .chat_template = chat_template_});
+  const std::string aside = aside_of_model(*directory_);
+  const BlockingCall call("remove", aside);
+  std::filesystem::remove_all(aside);
 }
 
 // Takes over the directory. run.json is written before anything of an earlier run is changed, so
@@ -276,8 +294,8 @@ void Training::begin() {
   const bool continues = model::is_there(directory_->metrics());
   if (continues) metrics_.emplace(directory_->metrics(), last_record);
   has_begun_ = true;
-  remove_older_model(options_, *directory_);
   directory_->write_run(run_json());
+  take_away_older_model(options_, *directory_, resumed_.passes_over);
   checkpoint::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
   checkpoint::collect_leftovers(directory_->checkpoints());
   if (!continues) metrics_.emplace(directory_->metrics(), last_record);
@@ -326,8 +344,10 @@ train::TrainResult Training::finish_without_steps() {
   if (resumed_.is_own) {  // the last evaluation may have ended before its checkpoint was the best
     train::BestCheckpoint(options_.out, {.keeps = options_.keep_best}).begin(resumed_.step);
   }
-  checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints,
-                        checkpoint::linked_step(train::best_link(options_.out)));
+  if (!resumed_.passes_over) {  // what is aside stays until a checkpoint replaces it
+    checkpoint::keep_last(directory_->checkpoints(), options_.keep_checkpoints,
+                          checkpoint::linked_step(train::best_link(options_.out)));
+  }
   if (has_its_model_) return result;
   if (!model::is_there(options_.out + "/" + train::kSummaryFile)) write_summary(result);
   return result;

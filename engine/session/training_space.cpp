@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -28,6 +29,7 @@ int64_t scratch_beside(const std::string& directory, const config::Options& opti
   struct stat out = {};
   int64_t beside = 0;
   for (const std::string& path : options.nvme) {
+    const BlockingCall call("look at", path);
     struct stat drive = {};
     const bool same = stat(directory.c_str(), &out) == 0 && stat(path.c_str(), &drive) == 0 &&
                       out.st_dev == drive.st_dev;

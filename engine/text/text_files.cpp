@@ -115,6 +115,7 @@ std::error_code look_into(const fs::path& directory, Found& found) {
 // directories are followed, but no directory is visited twice: by its own path where it has one
 // below the directory, or else by the first link to it.
 std::vector<fs::path> files_below(const std::string& directory) {
+  const BlockingCall call("list", directory);
   refuse_run(directory);
   Found found = {.files = {}, .links = {directory}, .visited = {}};
   while (!found.links.empty()) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/checkpoint_session.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/checkpoint/checkpoint_link.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_writer.h"
@@ -69,8 +72,14 @@ void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::Sta
   if (group_ != nullptr) group_->barrier();
 }
 
+// The new checkpoint is there, so a run does not end for an older one that cannot be removed.
 void CheckpointSession::rotate() const {
-  checkpoint::keep_last(run_.directory, run_.keep, checkpoint::linked_step(run_.also));
+  try {
+    checkpoint::keep_last(run_.directory, run_.keep, checkpoint::linked_step(run_.also));
+  } catch (const Error& error) {
+    log(LogLevel::kWarning, fmt::format("checkpoints: {}: an older one stays: {} (remove it)",
+                                        run_.directory, error.what()));
+  }
 }
 
 }  // namespace strata::train

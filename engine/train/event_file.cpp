@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 
 namespace strata::train {
@@ -55,6 +56,7 @@ std::string field(int number, Wire wire, std::string_view value) {
 }
 
 std::string new_path(const std::string& directory, double time_s) {
+  const BlockingCall call("create", directory);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -261,11 +262,16 @@ void RankTrainer::finish(TrainResult& result) {
   const int64_t step = done_step_ = flight.step;
   if (!flight.instance) return skip(step, result);
   const exec::Instance* instance = flight.instance.get();
-  double sum = 0;
+  // Of all ranks: losses, and bytes that drives have moved.
+  std::array<double, 4> sums = {
+      0, static_cast<double>(nvme_bytes_read(*instance)),
+      static_cast<double>(instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)]),
+      static_cast<double>(file_bytes_)};
   if (counts_losses()) {
-    for (double part : instance->loss_sums) sum += part;
+    for (double part : instance->loss_sums) sums[0] += part;
   }
-  const double loss = sum_over_ranks(sum) / static_cast<double>(instance->target_count);
+  if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
+  const double loss = sums[0] / static_cast<double>(instance->target_count);
   const double begin_s = std::max(last_end_s_, instance->begin_s);
   const double step_s = instance->end_s - begin_s;
   last_end_s_ = instance->end_s;
@@ -291,7 +297,12 @@ void RankTrainer::finish(TrainResult& result) {
   result.file_bytes += file_bytes_;
   result.step_read_bytes = nvme_bytes_read(*instance);
   result.step_write_bytes = instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)];
-  if (leads() && job_.events.step) job_.events.step(metrics_of(flight, loss, step_s));
+  if (!leads() || !job_.events.step) return;
+  StepMetrics metrics = metrics_of(flight, loss, step_s);
+  metrics.nvme_read_bytes = static_cast<int64_t>(sums[1]);
+  metrics.nvme_write_bytes = static_cast<int64_t>(sums[2]);
+  metrics.file_read_bytes = static_cast<int64_t>(sums[3]);
+  job_.events.step(metrics);
 }
 
 void RankTrainer::skip(int64_t step, TrainResult& result) {
@@ -348,9 +359,6 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
       metrics.stall_s.back().second += instance.stall_s[static_cast<size_t>(inner)];
     }
   }
-  metrics.nvme_read_bytes = nvme_bytes_read(instance);
-  metrics.file_read_bytes = file_bytes_;
-  metrics.nvme_write_bytes = instance.nvme_bytes[static_cast<size_t>(Lane::kWrite)];
   return metrics;
 }
 

@@ -20,10 +20,10 @@ RecordFile::RecordFile(std::string what, std::string path, int64_t kept_bytes)
   open(kept_bytes);
 }
 
-void RecordFile::open(int64_t kept_bytes) {
+void RecordFile::open(std::optional<int64_t> kept_bytes) {
   const BlockingCall call("open", path_);
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file_ >= 0 && ftruncate(file_, kept_bytes) == 0) return;
+  if (file_ >= 0 && (!kept_bytes || ftruncate(file_, *kept_bytes) == 0)) return;
   const int cause = errno;
   if (file_ >= 0) close(std::exchange(file_, -1));
   throw system_error(ErrorCode::kIo, fmt::format("open {}: {}", what_, path_), cause);
@@ -38,11 +38,11 @@ void RecordFile::append(std::string_view record) {
   struct stat info = {};
   if (fstat(file_, &info) == 0 && info.st_nlink == 0) {
     log(LogLevel::kWarning,
-        fmt::format("{}: {}: it was removed, so later records go to a new file (do not remove it "
-                    "during the run)",
+        fmt::format("{}: {}: it was removed or replaced, so later records go to the file that has "
+                    "its name now (leave it alone during the run)",
                     what_, path_));
     close(std::exchange(file_, -1));
-    open(0);
+    open({});
   }
   while (!record.empty()) {
     const ssize_t put = write(file_, record.data(), record.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,7 +24,7 @@ class RecordFile {
   void append(std::string_view record);
 
  private:
-  void open(int64_t kept_bytes);
+  void open(std::optional<int64_t> kept_bytes);  // nothing: all of it
 
   // Constant after construction
   const std::string what_;

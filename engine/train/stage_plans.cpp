@@ -70,15 +70,21 @@ void slice(int64_t chunks, RunPlan& run) {
 
 namespace {
 
-// The plan of the first rank of each stage, with the optimizer mode and the windows of `run.input`.
-std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options& options,
-                                            const RunFacts& facts) {
+plan::PlannerOptions predicting_options(RunPlan& run, const config::Options& options,
+                                        const RunFacts& facts) {
   plan::PlannerOptions planner = planner_options(options, facts);
   planner.predict = [&](const plan::Plan& plan) {
     if (facts.stop != nullptr && facts.stop->load())
       throw Error(ErrorCode::kInterrupted, "plan: interrupted");
     return plan::simulate(plan, plan::repeated(run.input), run.rates).step_s;
   };
+  return planner;
+}
+
+// The plan of the first rank of each stage, with the optimizer mode and the windows of `run.input`.
+std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options& options,
+                                            const RunFacts& facts) {
+  const plan::PlannerOptions planner = predicting_options(run, options, facts);
   std::vector<plan::PlannedRun> stages;
   for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
     turn_to_stage(stage, run);
@@ -129,11 +135,26 @@ struct Tried {
   std::optional<plan::DoesNotFit> refusal;
   plan::PlanInput of_refusal;
 
+  // Large models take seconds to plan. Whether other windows or another mode are worth that shows
+  // in a rough plan, which may be somewhat slower than the plan itself.
+  bool is_hopeless(RunPlan& run, const config::Options& options, const RunFacts& facts) const {
+    constexpr double kOfWindows = 0.97, kOfMode = 1.05;
+    constexpr size_t kManyOps = 10000;
+    if (best.empty() || best.size() > 1) return false;
+    const plan::Plan& plan = best.front().plan;
+    if (plan.program(plan::repeated(run.input)).ops.size() < kManyOps) return false;
+    const bool same_windows = run.input.windows.count == of_best.windows.count;
+    turn_to_stage(0, run);
+    const double rough_s = plan::rough_step_s(run.input, predicting_options(run, options, facts));
+    return rough_s >= (same_windows ? kOfMode : kOfWindows) * cost_of(best, run).predicted_s;
+  }
+
   void add(const plan::Windows& windows, RunPlan& run, const config::Options& options,
            const RunFacts& facts) {
     for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {
       set_passes({windows, mode}, run, options, facts);
       try {
+        if (is_hopeless(run, options, facts)) continue;
         std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts);
         const bool better =
             best.empty() || plan::is_better(cost_of(stages, run), cost_of(best, run));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/float_modes.h"
 #include "engine/base/threads.h"
 #include "kernels/cpu/handover.h"
 
@@ -33,7 +34,11 @@ void require_threads(int count) {
 }  // namespace
 
 struct Parallel::Arena {
-  explicit Arena(int threads) : arena(threads) { arena.initialize(); }
+  // The arena's threads work with the modes of floats that are set here.
+  explicit Arena(int threads) : arena(threads) {
+    const DefaultFloatModes modes;
+    arena.initialize();
+  }
   tbb::task_arena arena;
 };
 
@@ -47,6 +52,7 @@ Parallel::Parallel(Parallel&&) noexcept = default;
 Parallel& Parallel::operator=(Parallel&&) noexcept = default;
 
 void Parallel::run_erased(void (*function)(void*), void* target) const {
+  const DefaultFloatModes modes;
   cpu::Handover handover;
   // When the arena is full, one of its threads runs the function.
   arena_->arena.execute([&] {

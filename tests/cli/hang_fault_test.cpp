@@ -196,6 +196,27 @@ TEST_F(Hangs, OfADirectoryEndTheRun) {
   }
 }
 
+// Of data, and of a run with a model that its next start takes away.
+TEST_F(Hangs, OfListsOfDataAndOfAnOlderModelEndTheRun) {
+  make_model(sandbox_, "good", {.layers = 2, .hidden = 32, .vocabulary = 300});
+  Arguments run = train({"--io-deadline", "1"});
+  run[4] = "drive/run";
+  Process first(run, here());
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  std::filesystem::create_directories(sandbox_ / "drive/texts/more");
+  write_text(sandbox_ / "drive/texts/more/a.txt", read_text(STRATA_TEXT));
+  Arguments of_data = train({"--io-deadline", "1", "--force"});
+  of_data[4] = "of-data";
+  *(std::find(of_data.begin(), of_data.end(), "--data") + 1) = "drive/texts";
+  run.emplace_back("--resume");
+  *(std::find(run.begin(), run.end(), "--steps") + 1) = "30";
+  for (const Arguments& each : {of_data, run}) {
+    int calls = 0;
+    while (ends_for(each, "list hang " + std::to_string(calls) + " 1", "")) ++calls;
+    EXPECT_GE(calls, 2);
+  }
+}
+
 TEST_F(Hangs, TrainEndsAndTheNextRunResumes) {
   make_model(sandbox_, "good", {.layers = 4, .hidden = 96, .vocabulary = 400});
   for (const char* ranks : {"1", "2"}) {

@@ -263,6 +263,7 @@ TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
   ASSERT_EQ(whole.wait(), 0) << whole.err();
   const std::string newest = "run/checkpoints/step-000003";
   const std::string file = sandbox_ / (newest + "/state-rank00000.bin");
+  const std::string trained = read_text(sandbox_ / "run/model/model.safetensors");
   std::string bytes = read_text(file);
   bytes[bytes.size() / 8] ^= 0x40;
   write_text(file, bytes);
@@ -275,9 +276,14 @@ TEST_F(Mistakes, ADamagedBlockCostsOneCheckpoint) {
     EXPECT_NE(killed.err().find(text), std::string::npos) << text << " in\n" << killed.err();
   }
   EXPECT_NE(names().find("step-000003.aside-"), std::string::npos) << names();
+  // The model has what the checkpoint has lost.
+  const std::string aside = sandbox_ / "run/model.aside";
+  EXPECT_EQ(read_text(aside + "/model.safetensors"), trained);
   Process again(resumed({"--checkpoint-every", "1"}), {.directory = sandbox_.path()});
   EXPECT_EQ(again.wait(), 0) << again.err();
   EXPECT_EQ(names().find("aside"), std::string::npos) << names();
+  EXPECT_FALSE(std::filesystem::exists(aside));
+  EXPECT_EQ(read_text(sandbox_ / "run/model/model.safetensors"), trained);
   EXPECT_EQ(state_in(again.out()), state_in(whole.out()));
 }
 

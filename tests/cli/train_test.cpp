@@ -230,15 +230,30 @@ TEST_F(Program, TwoRunsAreNotMixedInADirectory) {
   EXPECT_EQ(json(record).find("step")->int64(), 4) << "records of the other run";
 }
 
-TEST_F(Program, AFolderInTheModelOfARunIsNotDeleted) {
+TEST_F(Program, WhatIsNoPartOfTheModelOfARunIsNotDeleted) {
+  namespace fs = std::filesystem;
   train({"--steps", "2"});
-  std::filesystem::create_directory(sandbox_ / "run/model/results");
-  write_text(sandbox_ / "run/model/results/scores.json", "{}");
+  fs::create_directory(sandbox_ / "of a user");
+  const auto expect_refused = [&](const std::string& name) {
+    Process resumed({"train", "--out", "run", "--resume", "--steps", "3"},
+                    {.directory = sandbox_.path()});
+    EXPECT_EQ(resumed.wait(), 2) << resumed.out();
+    EXPECT_NE(resumed.err().find("would delete " + name), std::string::npos) << resumed.err();
+    EXPECT_TRUE(fs::is_symlink(sandbox_ / ("run/model/" + name)) ||
+                fs::exists(sandbox_ / ("run/model/" + name)));
+    fs::remove_all(sandbox_ / ("run/model/" + name));
+  };
+  fs::create_directory(sandbox_ / "run/model/results");
+  expect_refused("results");
+  write_text(sandbox_ / "run/model/small.gguf", "weights");
+  Process idle({"train", "--out", "run", "--resume"}, {.directory = sandbox_.path()});
+  EXPECT_EQ(idle.wait(), 0) << idle.err();  // it has no steps left, and changes nothing
+  expect_refused("small.gguf");
+  fs::create_directory_symlink(sandbox_ / "of a user", sandbox_ / "run/model/link");
+  expect_refused("link");
   Process resumed({"train", "--out", "run", "--resume", "--steps", "3"},
                   {.directory = sandbox_.path()});
-  EXPECT_EQ(resumed.wait(), 2) << resumed.out();
-  EXPECT_NE(resumed.err().find("results"), std::string::npos) << resumed.err();
-  EXPECT_EQ(read_text(sandbox_ / "run/model/results/scores.json"), "{}");
+  EXPECT_EQ(resumed.wait(), 0) << resumed.err();
 }
 
 TEST_F(Program, ACheckpointIsTheModelThatWasExported) {

@@ -33,6 +33,13 @@ class FakeGpu {
     }();
     return *loaded;
   }
+  // A function of the runtime, for callers beside the plugin.
+  template <typename Signature>
+  static Signature* call(const char* name) {
+    void* found = function<void*(const char*)>("fake_cuda_function")(name);
+    STRATA_CHECK(found != nullptr);
+    return reinterpret_cast<Signature*>(found);
+  }
   static std::unique_ptr<kernels::Device> make(DType interior) {
     return plugin().make({.interior = interior});
   }

@@ -20,10 +20,13 @@ trap 'rm -rf "$work"' EXIT
 
 # file | what is there, once | the mistake
 mistakes='
-queue_cuda|check_op(cudaStreamWaitEvent(stream_, slot.end, 0),|check_op(cudaSuccess,
-queue_cuda|cudaStreamWaitEvent(stream_, slot.end, 0)|cudaStreamWaitEvent(queue.stream_, slot.end, 0)
-queue_cuda|cudaStreamWaitEvent(stream_, slot.end, 0)|cudaStreamWaitEvent(stream_, slot.begin, 0)
-queue_cuda|if (queue.completed() >= count) return;|if (queue.completed() + 1 >= count) return;
+queue_cuda|check_op(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), slot.end, 0),|check_op(cudaSuccess,
+queue_cuda|cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), slot.end, 0)|cudaStreamWaitEvent(stream_, slot.end, 0)
+queue_cuda|cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), slot.end, 0)|cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), slot.begin, 0)
+queue_cuda|if (completed() >= count) return;|if (completed() + 1 >= count) return;
+queue_cuda|check_op(cudaStreamWaitEvent(stream_, caller_, 0), slot);|
+queue_cuda|cudaEventRecord(caller_, static_cast<cudaStream_t>(stream))|cudaEventRecord(caller_, stream_)
+queue_cuda|check_op(cudaSetDevice(before_), slot);|
 queue_cuda|check_op(cudaEventRecord(slot.end, stream_), slot);|check_op(cudaEventRecord(slot.begin, stream_), slot);
 queue_cuda|static_cast<size_t>(bytes), cudaMemcpyDefault|static_cast<size_t>(bytes / 2), cudaMemcpyDefault
 queue_cuda|static_cast<size_t>(bytes), cudaMemcpyDefault|static_cast<size_t>(bytes + 4096), cudaMemcpyDefault

@@ -13,6 +13,7 @@ using namespace fake_cuda;  // NOLINT: the functions below are outside of any na
 using HostKind = Device::HostKind;
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
 
 Device& device() {
   return Device::instance();
@@ -94,7 +95,14 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaSetDevice(int index) {
   STRATA_FAKE_CALL();
   const bool exists = index >= 0 && index < device().faults.setting("devices");
+  if (exists) current_device = index;
   return keep(exists ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int* index) {
+  STRATA_FAKE_CALL();
+  *index = current_device;
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -292,3 +300,15 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 }
 
 }  // extern "C"
+
+// For callers beside the plugin, who have streams of their own; null for other names.
+extern "C" __attribute__((visibility("default"))) void* fake_cuda_function(const char* name) {
+  static const std::map<std::string, void*> kFunctions = {
+      {"cudaSetDevice", reinterpret_cast<void*>(cudaSetDevice)},
+      {"cudaGetDevice", reinterpret_cast<void*>(cudaGetDevice)},
+      {"cudaMemcpyAsync", reinterpret_cast<void*>(cudaMemcpyAsync)},
+      {"cudaStreamCreateWithFlags", reinterpret_cast<void*>(cudaStreamCreateWithFlags)},
+      {"cudaStreamDestroy", reinterpret_cast<void*>(cudaStreamDestroy)}};
+  const auto found = kFunctions.find(name);
+  return found == kFunctions.end() ? nullptr : found->second;
+}

@@ -21,14 +21,14 @@ constexpr const char* kRun = R"({"strata": "9.9", "options": {"model": "m", "dat
 // Two steps and an evaluation; stalls of 0.1 and 0.3 of 1 s and 3 s.
 constexpr const char* kMetrics =
     R"({"step": 1, "loss": 7.25, "grad_norm": 2.5, "lr": 0.001, "tokens": 100, "step_s": 1.0, )"
-    R"("stall_s": {"write": 0.1, "read_state": 0.0}, "nvme_read_bytes": 1000, )"
-    R"("nvme_write_bytes": 2000000, "time": 1700000000})"
+    R"("stall_s": {"write": 0.1, "read_state": 0.0}, "nvme_read_bytes": 2000, )"
+    R"("nvme_write_bytes": 4000000, "time": 1700000000})"
     "\n"
     R"({"step": 1, "eval_loss": 7.125, "time": 1700000000.5})"
     "\n"
     R"({"step": 2, "loss": 6.5, "grad_norm": 2.0, "lr": 0.002, "tokens": 100, "step_s": 3.0, )"
-    R"("stall_s": {"write": 0.3, "read_state": 0.0}, "nvme_read_bytes": 1000, )"
-    R"("nvme_write_bytes": 2000000, "time": 1700000003})"
+    R"("stall_s": {"write": 0.3, "read_state": 0.0}, "nvme_read_bytes": 2000, )"
+    R"("nvme_write_bytes": 4000000, "time": 1700000003})"
     "\n";
 
 constexpr const char* kPlan = R"({"predicted_step_s": 1.5, "predicted_tokens_per_s": 80.0,

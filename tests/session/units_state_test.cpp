@@ -6,6 +6,10 @@
 #include <map>
 #include <numeric>
 
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
 #include "tests/session/session_fixture.h"
 
 namespace strata::test {
@@ -220,6 +224,55 @@ TEST_F(UnitState, FrozenUnitsKeepTheirWeightsAndHaveNoGradient) {
   for (Unit& unit : all) unit.frozen = true;
   EXPECT_EQ(code_of([&] { Session::open_units(all, "{}"); }), ErrorCode::kConfig);
 }
+
+// More updates than steps of this session: the state has seen them elsewhere.
+TEST_F(UnitState, StateThatBeganElsewhereIsSavedWithItsUpdates) {
+  const auto zeros = [](int, int, int64_t, std::span<float> values) {
+    std::ranges::fill(values, 0.0f);
+  };
+  Session session = open();
+  session.load({.weights = fill, .exp_avg = zeros, .exp_avg_sq = zeros, .updates = 1000});
+  step(session);
+  const std::string path = session.save(directory_ + "/checkpoints");
+  step(session);
+  Session other = open();
+  other.load(path);
+  EXPECT_EQ(other.statistics().updates, 1001);
+  step(other);
+  EXPECT_EQ(state(other), state(session));
+}
+
+#ifdef __SSE__
+// A program may flush denormal numbers to zero in its own threads.
+TEST_F(UnitState, ModesOfTheCallersFloatsChangeNoBit) {
+  constexpr unsigned kFlush = 0x8040;
+  const auto tiny_step = [&] {
+    Session session = open();
+    session.load(fill);
+    session.begin();
+    for (int unit = 0; unit < kUnits; ++unit) {
+      session.acquire(unit, UnitPass::kForward);
+      session.release();
+    }
+    for (int unit = kUnits; unit-- > 0;) {
+      const UnitUse use = session.acquire(unit, UnitPass::kBackward);
+      std::fill_n(use.gradient, unit == 0 ? 90 : kNumel[unit], 1.8e-38f);
+      if (unit == 0) std::fill_n(use.gradient + session.place(0, 1).offset, 10, 1.8e-38f);
+      session.release();
+    }
+    session.end({.lr = 0.01});
+    return state(session);
+  };
+  const std::array<Values, 3> expected = tiny_step();
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlush);
+  const std::array<Values, 3> flushed = tiny_step();
+  EXPECT_EQ(_mm_getcsr() & kFlush, kFlush);  // those of the caller are as they were
+  _mm_setcsr(before);
+  EXPECT_GT(expected[1].at({1, 0}).front(), 0.0f);
+  EXPECT_EQ(flushed, expected);
+}
+#endif
 
 TEST_F(UnitState, StateThatWasReadAndGivenGoesOnExactly) {
   for (const std::string recipe : {"fp32", "bf16"}) {

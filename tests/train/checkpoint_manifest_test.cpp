@@ -123,7 +123,7 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
   using Manifest = CheckpointManifest;
   const Case cases[] = {
       {"\"step\"", [](Manifest& m) { m.step = -1; }},
-      {"\"updates\"", [](Manifest& m) { m.updates = 13; }},
+      {"\"updates\"", [](Manifest& m) { m.updates = -1; }},
       {"\"world\"", [](Manifest& m) { m.world = 0; }},
       {"\"world\"", [](Manifest& m) { m.world = 65537; }},
       {"\"zero_stage\"", [](Manifest& m) { m.zero_stage = 4; }},

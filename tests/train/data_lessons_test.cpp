@@ -130,6 +130,17 @@ TEST_F(DataTest, JsonLinesNamedAsTextAreRefused) {
   }
 }
 
+TEST_F(DataTest, OtherJsonNamedAsTextIsReadWithAWarning) {
+  for (const char* text :
+       {R"({"question": "a", "answer": "b"})", "[\n  {\"messages\": []}]", "[{\"a\":1}]"}) {
+    EXPECT_TRUE(contains(warnings_of(write("j.txt", text), {.length = 1}), "it begins with JSON"))
+        << text;
+  }
+  for (const char* text : {"{curly} words", "[1] a list", "[ {x} ]"}) {
+    EXPECT_FALSE(contains(warnings_of(write("p.txt", text), {.length = 1}), "JSON")) << text;
+  }
+}
+
 // The room is checked while a line grows, not when it has been parsed.
 TEST_F(DataTest, WhatDoesNotFitTheRoomIsRefused) {
   const auto refusal = [&](const std::string& path, int64_t room_bytes) -> std::string {

@@ -35,6 +35,7 @@ enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventBlockingSync = 1;
+constexpr unsigned cudaEventDisableTiming = 2;
 constexpr unsigned cudaHostRegisterPortable = 1;
 
 struct cudaDeviceProp {
@@ -58,6 +59,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetLastError();
 const char* cudaGetErrorName(cudaError_t error);
