@@ -208,6 +208,8 @@ void each_buffer(LinearCrossEntropy& op, const Visit& visit) {
   visit(op.h.data, op.rows * op.cols * bytes_of(op.h.dtype), false);
   visit(op.w, matrix * bytes_of(op.dtype), false);
   visit(op.targets, op.rows * int64_t{4}, false);
+  visit(op.scores, op.rows * kScoresOfRow * kFloat, true);
+  visit(op.all_scores, op.ranks * op.rows * kScoresOfRow * kFloat, false);
   visit(op.loss_sum, int64_t{8}, true);
   visit(op.dh.data, op.rows * op.cols * bytes_of(op.dh.dtype), true);
   visit(op.dw, matrix * kFloat, true);

@@ -11,7 +11,11 @@
 //   backward  dw[v, :] (+)= sum of scale * dy[r, :] over the rows r with tokens[r] == v, ascending;
 //             nothing is added for v == ignored
 //
-//   tokens  [N]     i32  in    each in [0, V): checked before anything is written
+// Where ranks have parts of the vocabulary, a rank's rows of w are those from `first` on; a token
+// of another part has zeros in `out` and adds nothing to dw.
+//
+//   tokens  [N]     i32  in    each in [0, vocabulary_end), or in [0, V) where that is 0: checked
+//                              before anything is written
 //   w       [V, C]  T    in    T = f32 or bf16, dense
 //   out     [N, C]  T    out
 //   dy      [N, C]  T    in
@@ -21,11 +25,24 @@
 // Deterministic: parallel over columns, so a sum has one order. The roof is memory bandwidth.
 namespace strata::kernels {
 
+// The own row of a token, or -1.
+template <typename Op>
+constexpr int64_t own_row(const Op& op, int32_t token) {
+  const int64_t row = token - op.first;
+  return row >= 0 && row < op.vocabulary ? row : -1;
+}
+template <typename Op>
+constexpr bool is_token(const Op& op, int32_t token) {
+  return token >= 0 && token < (op.vocabulary_end > 0 ? op.vocabulary_end : op.vocabulary);
+}
+
 struct EmbeddingForward {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t vocabulary = 0;
+  int64_t first = 0;
+  int64_t vocabulary_end = 0;
   float scale = 1.0f;
   const int32_t* tokens = nullptr;
   const void* w = nullptr;
@@ -37,6 +54,8 @@ struct EmbeddingBackward {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t vocabulary = 0;
+  int64_t first = 0;
+  int64_t vocabulary_end = 0;
   float scale = 1.0f;
   int32_t ignored = -1;
   const int32_t* tokens = nullptr;

@@ -187,7 +187,8 @@ class Executor::Impl {
   void run_gather(const plan::Op& op, const Instance& instance);
   void run_reduce(const plan::Op& op, const Instance& instance);
   void gather(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
-  void gather_keys(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
+  void gather_values(const plan::Op& op, const plan::Program& program,
+                     const kernels::HostView& view);
   void sum_key_gradients(const plan::Op& op, const plan::Program& program,
                          const kernels::HostView& view);
   void reduce(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);

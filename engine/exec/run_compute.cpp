@@ -41,12 +41,14 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   const bool backward = op.kind == OpKind::kBackward;
   call.interior =
       pointer(backward && !op.recomputes ? Mode::kRead : Mode::kWrite, ValueKind::kInterior);
-  const ValueKind branch = backward ? ValueKind::kBranchGradient : ValueKind::kBranch;
+  const bool goes_back = backward || op.kind == OpKind::kLoss;
+  const ValueKind branch = goes_back ? ValueKind::kBranchGradient : ValueKind::kBranch;
   const auto either = [&](ValueKind kind) {
     std::byte* written = pointer(Mode::kWrite, kind);
     return reinterpret_cast<float*>(written ? written : pointer(Mode::kRead, kind));
   };
   call.branch = either(branch);
+  call.scores = either(ValueKind::kScores);
   call.keys = either(ValueKind::kKeys);
   call.key_grads = either(ValueKind::kKeyGradient);
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);

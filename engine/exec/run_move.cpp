@@ -41,7 +41,9 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
 // Copies own parts to their places in the whole segment, then gathers the others' parts.
 void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
                             const kernels::HostView& view) {
-  if (op.group == plan::GroupName::kContext) return gather_keys(op, program, view);
+  if (op.group == plan::GroupName::kContext || op.group == plan::GroupName::kTensor) {
+    return gather_values(op, program, view);
+  }
   const auto accesses = program.accesses_of(op);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   std::byte* segment = nullptr;  // the address of its byte 0
@@ -73,12 +75,14 @@ void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
   group_of(op).gather_chunks(gather_scratch_);
 }
 
-// Own keys are in their place among those of all.
-void Executor::Impl::gather_keys(const plan::Op& op, const plan::Program& program,
-                                 const kernels::HostView& view) {
+// Own keys or scores are in their place among those of all.
+void Executor::Impl::gather_values(const plan::Op& op, const plan::Program& program,
+                                   const kernels::HostView& view) {
   const auto accesses = program.accesses_of(op);
-  const Access* own = find_access(accesses, Mode::kRead, plan::ValueKind::kKeys);
-  const Access* all = find_access(accesses, Mode::kWrite, plan::ValueKind::kKeys);
+  const bool keys = op.group == plan::GroupName::kContext;
+  const plan::ValueKind kind = keys ? plan::ValueKind::kKeys : plan::ValueKind::kScores;
+  const Access* own = find_access(accesses, Mode::kRead, kind);
+  const Access* all = find_access(accesses, Mode::kWrite, kind);
   group_of(op).gather(view.at(at(*all), all->bytes, true), own->bytes);
 }
 

@@ -48,6 +48,7 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
           queue_,
           call,
           spec_.tensor,
+          model::own_tokens(spec_),
           model::parts_of(spec_, shape, call.segment)};
 }
 
@@ -94,7 +95,7 @@ void SegmentCompute::backward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
   if (call.part < c.parts.backward_branch()) return finish_branch_sum_grad(c);
-  if (c.parts.shares_keys && call.part < c.parts.last()) return keys_backward(c);
+  if (c.parts.shares_keys && call.part < c.parts.backward_last()) return keys_backward(c);
   if (c.segment.kind == SegmentKind::kEmbedding) {
     embedding_backward(c);
   } else if (c.segment.kind == SegmentKind::kAttention) {
@@ -108,7 +109,9 @@ void SegmentCompute::backward(const SegmentCall& call) const {
 void SegmentCompute::loss(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   const HeadMatrix matrix = head_matrix(c);
+  if (c.parts.shares_scores && call.part == 0) return head_scores(c, matrix);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
+  if (c.parts.shares_scores && call.part == 2) return head_norm_grad(c);
   if (c.segment.shares >= 0 && call.shared_grad != nullptr && call.shared_grad_first) {
     const model::Segment& owner = spec_.segments[static_cast<size_t>(c.segment.shares)];
     zero_padding(c, owner, call.shared_grad);
@@ -119,7 +122,8 @@ void SegmentCompute::loss(const SegmentCall& call) const {
 
 void SegmentCompute::loss_forward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
-  head_loss_forward(c, head_matrix(c));
+  const bool scores = c.parts.shares_scores && call.part == 0;
+  scores ? head_scores(c, head_matrix(c)) : head_loss_forward(c, head_matrix(c));
 }
 
 void SegmentCompute::logits(const SegmentCall& call) const {

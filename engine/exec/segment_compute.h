@@ -25,7 +25,11 @@ namespace strata::exec {
 //   branch           [N, C] f32, where model::Parts::sums_branch: what the ranks of a tensor group
 //                    sum between them. Forward: the branch's last product; null where a call does
 //                    not want it. Backward: the gradient of what its first products read, and
-//                    behind it model::summed_elements
+//                    behind it model::summed_elements. Where ranks cut the vocabulary, of the
+//                    embedding the rows, and of the loss the gradient of the norm's output
+//   scores           [ranks, N, 3] f32, where tensor ranks cut the vocabulary
+//                    (kernels/cross_entropy.h). Part 0 of the loss writes own ones, part 1 reads
+//                    all
 //   keys             [ranks, N, 2KD] f32, where context ranks share keys: k and v of each token.
 //                    Part 0 of forward writes own ones, others read all
 //   key_grads        the same of their gradients: the last part of backward writes all, the next
@@ -52,6 +56,7 @@ struct SegmentCall {
   void* grad_input = nullptr;
   void* interior = nullptr;
   float* branch = nullptr;
+  float* scores = nullptr;
   float* keys = nullptr;
   float* key_grads = nullptr;
   void* workspace = nullptr;

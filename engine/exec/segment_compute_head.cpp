@@ -26,29 +26,63 @@ float logit_cap(const SegmentContext& context) {
 // The loss of the targets, without gradients.
 kernels::LinearCrossEntropy loss_of(const SegmentContext& context, const HeadMatrix& matrix,
                                     const kernels::Interior& normed, const model::Span& scratch) {
+  const bool cuts = context.tensor.cuts_vocabulary;
   return {.dtype = context.dtype,
           .rows = context.tokens(),
           .cols = context.architecture.hidden,
-          .vocabulary = context.architecture.vocabulary,
+          .vocabulary = context.own_tokens.count,
           .cap = logit_cap(context),
           .h = normed,
           .w = matrix.weight,
           .targets = context.call.targets,
+          .first = context.own_tokens.first,
+          .vocabulary_end = cuts ? context.architecture.vocabulary : 0,
+          .all_scores = cuts ? context.call.scores : nullptr,
+          .ranks = context.tensor.ranks,
           .loss_sum = context.call.loss_sum,
           .workspace = context.scratch(scratch)};
+}
+
+void embed_tokens(const SegmentContext& context, void* out) {
+  const bool cuts = context.tensor.cuts_vocabulary;
+  context.ops.embedding_forward(context.queue,
+                                {.dtype = context.dtype,
+                                 .rows = context.tokens(),
+                                 .cols = context.architecture.hidden,
+                                 .vocabulary = context.own_tokens.count,
+                                 .first = context.own_tokens.first,
+                                 .vocabulary_end = cuts ? context.architecture.vocabulary : 0,
+                                 .scale = embedding_scale(context),
+                                 .tokens = context.call.tokens,
+                                 .w = context.weight(ParameterRole::kEmbedding),
+                                 .out = out});
+}
+
+// Rows of other ranks' tokens are zero here, so that their sum has the bits of the one that is not.
+void embed_own_tokens(const SegmentContext& context) {
+  std::byte* rows = context.workspace_bytes(context.layout.own_rows);
+  embed_tokens(context, rows);
+  context.ops.cast(context.queue, {.dtype = context.dtype,
+                                   .count = context.tokens() * context.architecture.hidden,
+                                   .x = rows,
+                                   .y = context.branch()});
+}
+
+void take_rows_of_all(const SegmentContext& context) {
+  void* out = context.call.output;
+  const int64_t count = context.tokens() * context.architecture.hidden;
+  const int64_t words = (count * bytes_of(context.dtype) + 3) / 4;  // a boundary has whole pages
+  context.ops.fill(context.queue, {.count = words, .value = 0.0f, .y = static_cast<float*>(out)});
+  context.ops.add_residual(
+      context.queue,
+      {.dtype = context.dtype, .count = count, .x = out, .a = context.branch(), .y = out});
 }
 
 }  // namespace
 
 void embedding_forward(const SegmentContext& context) {
-  context.ops.embedding_forward(context.queue, {.dtype = context.dtype,
-                                                .rows = context.tokens(),
-                                                .cols = context.architecture.hidden,
-                                                .vocabulary = context.architecture.vocabulary,
-                                                .scale = embedding_scale(context),
-                                                .tokens = context.call.tokens,
-                                                .w = context.weight(ParameterRole::kEmbedding),
-                                                .out = context.call.output});
+  if (context.parts.sums_rows && context.call.part == 0) return embed_own_tokens(context);
+  context.parts.sums_rows ? take_rows_of_all(context) : embed_tokens(context, context.call.output);
   if (context.architecture.position != model::Position::kLearned) return;
   context.ops.position_forward(context.queue, {.dtype = context.dtype,
                                                .rows = context.tokens(),
@@ -76,11 +110,14 @@ void embedding_backward(const SegmentContext& context) {
   }
   float* dw = context.grad(ParameterRole::kEmbedding);
   if (dw == nullptr) return;
+  const bool cuts = context.tensor.cuts_vocabulary;
   context.ops.embedding_backward(context.queue,
                                  {.dtype = context.dtype,
                                   .rows = context.tokens(),
                                   .cols = context.architecture.hidden,
-                                  .vocabulary = context.architecture.vocabulary,
+                                  .vocabulary = context.own_tokens.count,
+                                  .first = context.own_tokens.first,
+                                  .vocabulary_end = cuts ? context.architecture.vocabulary : 0,
                                   .scale = embedding_scale(context),
                                   .ignored = static_cast<int32_t>(context.architecture.pad_token),
                                   .tokens = context.call.tokens,
@@ -97,11 +134,29 @@ void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
   kernels::LinearCrossEntropy op =
       loss_of(context, matrix, normed, context.layout.backward_scratch);
   op.grad_scale = context.call.grad_scale;
-  op.dh = below || matrix.grad != nullptr ? normed : kernels::Interior();
+  const bool sums = context.parts.shares_scores;
+  op.dh = sums ? context.branch() : below || matrix.grad != nullptr ? normed : kernels::Interior();
   op.dw = matrix.grad;
   op.accumulate = !matrix.grad_first;
   context.ops.linear_cross_entropy(context.queue, op);
-  if (below) norm_input_grad(context, rstd, normed, nullptr);
+  if (below && !sums) norm_input_grad(context, rstd, normed, nullptr);
+}
+
+void head_scores(const SegmentContext& context, const HeadMatrix& matrix) {
+  const kernels::Interior normed = context.workspace(context.layout.normed);
+  norm_input(context, normed, nullptr);
+  kernels::LinearCrossEntropy op = loss_of(context, matrix, normed, context.layout.forward_scratch);
+  op.scores = context.own_scores();
+  op.all_scores = nullptr;
+  op.loss_sum = nullptr;
+  context.ops.linear_cross_entropy(context.queue, op);
+}
+
+void head_norm_grad(const SegmentContext& context) {
+  if (context.call.grad_input == nullptr && !context.trains_norm()) return;
+  float* rstd = context.workspace_floats(context.layout.rstd);
+  norm_input(context, context.workspace(context.layout.grad), rstd);
+  norm_input_grad(context, rstd, context.branch(), nullptr);
 }
 
 void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) {
@@ -110,6 +165,23 @@ void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) 
   context.ops.linear_cross_entropy(
       context.queue, loss_of(context, matrix, normed, context.layout.forward_scratch));
 }
+
+namespace {
+
+// Those of other ranks are zero here, so that the sum over ranks has all.
+void place_own_logits(const SegmentContext& context, const float* own, int64_t rows) {
+  const int64_t all = context.architecture.vocabulary;
+  const model::TokenRange& tokens = context.own_tokens;
+  context.ops.fill(
+      context.queue,
+      {.count = context.planned.logit_rows() * all, .value = 0.0f, .y = context.call.logits});
+  for (int64_t row = 0; row < rows; ++row) {
+    context.queue.copy(context.call.logits + row * all + tokens.first, own + row * tokens.count,
+                       tokens.count * int64_t{4});
+  }
+}
+
+}  // namespace
 
 void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
   const bool cached = context.shape.is_cached();
@@ -127,20 +199,24 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
                                           .y = gathered});
   const kernels::Interior normed = context.workspace(context.layout.normed);
   norm_rows(context, gathered, rows, normed, nullptr);
+  const bool cuts = context.tensor.cuts_vocabulary;
+  float* own = cuts ? context.workspace_floats(context.layout.own_logits) : context.call.logits;
+  const int64_t tokens = context.own_tokens.count;
   context.ops.matmul_forward(context.queue,
                              {.dtype = context.dtype,
                               .rows = rows,
-                              .outputs = context.architecture.vocabulary,
+                              .outputs = tokens,
                               .inputs = hidden,
                               .x = normed,
                               .w = matrix.weight,
-                              .y = context.call.logits,
+                              .y = own,
                               .by_row = cached,
                               .workspace = context.scratch(context.layout.forward_scratch)});
-  if (logit_cap(context) == 0.0f) return;
-  context.ops.soft_cap(context.queue, {.count = rows * context.architecture.vocabulary,
-                                       .cap = logit_cap(context),
-                                       .y = context.call.logits});
+  if (logit_cap(context) != 0.0f) {
+    context.ops.soft_cap(context.queue,
+                         {.count = rows * tokens, .cap = logit_cap(context), .y = own});
+  }
+  if (cuts) place_own_logits(context, own, rows);
 }
 
 }  // namespace strata::exec

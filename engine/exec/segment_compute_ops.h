@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/exec/segment_compute.h"
+#include "engine/model/tensor_slice.h"
 
 // The parts of SegmentCompute: one file for each kind of segment.
 namespace strata::exec {
@@ -24,6 +25,7 @@ struct SegmentContext {
   kernels::Queue& queue;
   const SegmentCall& call;
   const model::TensorSlice tensor;
+  const model::TokenRange own_tokens;  // whose rows of the embedding and the head are here
   const model::Parts parts;
 
   kernels::Interior branch() const { return {call.branch, DType::kF32}; }
@@ -75,6 +77,7 @@ struct SegmentContext {
   }
   // Where this rank's part of the gradients is that are summed over the ranks (model::is_summed).
   float* summed_grads() const { return call.branch + tokens() * architecture.hidden; }
+  float* own_scores() const { return call.scores + tensor.rank * tokens() * 3; }
   // Own keys and values, or their gradients, in a buffer of those of all context ranks.
   int64_t keys_width() const { return 2 * architecture.kv_heads * architecture.head_size; }
   kernels::Interior own_keys(float* all) const {
@@ -202,6 +205,9 @@ struct HeadMatrix {
   bool grad_first = false;
 };
 void head_loss(const SegmentContext& context, const HeadMatrix& matrix);
+// Where the vocabulary is cut: the part before the loss, and the one behind it in training.
+void head_scores(const SegmentContext& context, const HeadMatrix& matrix);
+void head_norm_grad(const SegmentContext& context);
 void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix);
 void head_logits(const SegmentContext& context, const HeadMatrix& matrix);
 

@@ -67,14 +67,24 @@ void add_block_flops(const ModelSpec& spec, const Segment& segment, const Segmen
 Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment) {
   const SegmentKind kind = spec.segments[static_cast<size_t>(segment)].kind;
   const bool attends = kind == SegmentKind::kAttention;
+  const bool cuts = spec.tensor.cuts_vocabulary;
   return {.shares_keys = attends && shape.context.ranks > 1,
-          .sums_branch = (attends || kind == SegmentKind::kMlp) && spec.tensor.ranks > 1};
+          .sums_branch = (attends || kind == SegmentKind::kMlp) && spec.tensor.ranks > 1,
+          .sums_rows = kind == SegmentKind::kEmbedding && cuts,
+          .shares_scores = kind == SegmentKind::kHead && cuts};
 }
 
 int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment) {
   const Segment& at = spec.segments[static_cast<size_t>(segment)];
-  return at.kind == SegmentKind::kExternal ? at.backward_uses
-                                           : parts_of(spec, shape, segment).count();
+  if (at.kind == SegmentKind::kExternal) return at.backward_uses;
+  const Parts parts = parts_of(spec, shape, segment);
+  // The head's own matrix has its gradient before the norm.
+  if (parts.shares_scores) return at.shares < 0 ? 2 : 1;
+  return parts.backward_last() + 1;
+}
+
+int64_t own_score_bytes(const BatchShape& shape) {
+  return shape.tokens() * 3 * int64_t{4};
 }
 
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape) {

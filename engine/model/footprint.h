@@ -40,13 +40,24 @@ struct BatchShape {
 //   sums_branch   blocks of a tensor slice. Forward: the last part adds the sum of the branch to
 //                 the residual stream. Backward: part 0 has the sum of the gradient of the branch's
 //                 input
+//   sums_rows     the embedding where ranks have parts of the vocabulary. Forward: part 0 has rows
+//                 of own tokens and zeros, part 1 the sum over ranks. Backward is one part
+//   shares_scores the head of such ranks. Part 0 sums up own logits in scores, part 1 has those of
+//                 all ranks, and the loss, and in training own matrix's gradient; then part 2 has
+//                 the sum of the gradient of the norm's output. Logits are one part
 //
 // Forward does the parts in ascending order, backward in descending order.
 struct Parts {
   bool shares_keys = false;
   bool sums_branch = false;
-  constexpr int count() const { return 1 + (shares_keys ? 1 : 0) + (sums_branch ? 1 : 0); }
-  int last() const { return count() - 1; }
+  bool sums_rows = false;
+  bool shares_scores = false;
+  // The last part of forward, of backward, and of the head's loss with and without gradients.
+  constexpr int last() const { return (shares_keys ? 1 : 0) + (sums_branch || sums_rows ? 1 : 0); }
+  constexpr int backward_last() const { return last() - (sums_rows ? 1 : 0); }
+  constexpr int loss_last() const { return shares_scores ? 2 : 0; }
+  constexpr int evaluate_last() const { return shares_scores ? 1 : 0; }
+  static constexpr int kMost = 3;  // parts of an op
   // Where the branch is computed, and where the gradients of its first products are.
   int forward_branch() const { return shares_keys ? 1 : 0; }
   int backward_branch() const { return sums_branch ? 1 : 0; }
@@ -56,6 +67,10 @@ Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment);
 // How many ops of a micro-batch add to a segment's gradient, without those of segments that share
 // its parameters.
 int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment);
+
+// Bytes of what a rank's logits of one micro-batch are summed up in, where the vocabulary is cut:
+// [N, 3] f32 (kernels/cross_entropy.h).
+int64_t own_score_bytes(const BatchShape& shape);
 
 // Bytes of a rank's own keys and values of one micro-batch, where they are shared: [N, 2KD] f32.
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape);

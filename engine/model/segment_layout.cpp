@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/units.h"
+#include "engine/model/tensor_slice.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/layer_norm.h"
@@ -271,20 +272,30 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   layout.backward_bytes = backward.pages();
 }
 
+void lay_embedding(SegmentLayout& layout, const Shapes& s) {
+  if (!s.tensor.cuts_vocabulary) return;
+  Packer forward;
+  layout.own_rows = forward.add(s.tokens() * s.a.hidden, s.dtype);
+  finish_forward(layout, forward);
+}
+
 void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& s,
-              ParameterRole role) {
+              const TokenRange& tokens, ParameterRole role) {
   const Architecture& a = s.a;
   layout.out_of = projections_of(matrix_owner, {{role, ParameterRole::kOther}});
   const kernels::LinearCrossEntropy loss_op{
-      .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = a.vocabulary};
+      .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = tokens.most};
   const kernels::MatMulForward logits_op{
-      .dtype = s.dtype, .rows = s.batch.logit_rows(), .outputs = a.vocabulary, .inputs = a.hidden};
+      .dtype = s.dtype, .rows = s.batch.logit_rows(), .outputs = tokens.most, .inputs = a.hidden};
   const int64_t loss_scratch =
       s.batch.is_cached() ? 0 : kernels::workspace_bytes(loss_op, s.device);
 
   Packer forward;
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   layout.gathered = forward.add(s.batch.logit_rows() * a.hidden * bytes_of(s.dtype));
+  if (s.tensor.cuts_vocabulary) {
+    layout.own_logits = forward.add_floats(s.batch.logit_rows() * tokens.most);
+  }
   layout.forward_scratch =
       forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.device)));
   finish_forward(layout, forward);
@@ -312,13 +323,15 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
       break;
     case SegmentKind::kHead:
       if (one.shares >= 0) {
-        lay_head(layout, spec.segments[static_cast<size_t>(one.shares)], shapes,
+        lay_head(layout, spec.segments[static_cast<size_t>(one.shares)], shapes, own_tokens(spec),
                  ParameterRole::kEmbedding);
       } else {
-        lay_head(layout, one, shapes, ParameterRole::kHead);
+        lay_head(layout, one, shapes, own_tokens(spec), ParameterRole::kHead);
       }
       break;
     case SegmentKind::kEmbedding:
+      lay_embedding(layout, shapes);
+      break;
     case SegmentKind::kExternal:
     case SegmentKind::kReceived:
     case SegmentKind::kSent:

@@ -52,6 +52,8 @@ struct SegmentLayout {
   Span activated;        // forward   [N, F]
   Span turned;           // forward   [N, (H+K)D] normed q and k after RoPE
   Span gathered;         // forward   [B, C] rows of the boundary tensor, for logits
+  Span own_logits;       // forward   [B, own tokens] where the vocabulary is cut, f32
+  Span own_rows;         // forward   [N, C] of the embedding there, in the weights' type
   Span forward_scratch;  // forward   scratch of the kernels
   Span own_interior;     // forward   the interior when the caller keeps none
   int64_t recompute_bytes = 0;

@@ -24,7 +24,7 @@ int64_t place(Segment& segment, int64_t first, int64_t multiple, Picks picks) {
   for (Parameter& parameter : segment.parameters) {
     if (!picks(parameter)) continue;
     parameter.offset = offset;
-    offset += round_up(parameter.numel, kParameterAlignment);
+    offset += round_up(std::max(parameter.numel, parameter.room), kParameterAlignment);
   }
   return round_up(offset - first, multiple);
 }

@@ -141,6 +141,8 @@ struct Parameter {
   std::vector<int64_t> shape;  // row-major, as it is computed with
   Storage stored;
   int64_t numel = 0;
+  int64_t room =
+      0;  // elements that it has in the buffer, where ranks have unequal slices; 0: numel
   int64_t offset = 0;  // elements from the start of its segment's flat buffer; a multiple of 64
   int group = 0;       // index into ModelSpec::groups
   bool frozen = false;
@@ -218,10 +220,12 @@ struct Unit {
   std::vector<int> segments;  // ascending
 };
 
-// Which part of every block a rank has: its heads, and its columns of the MLP. See tensor_slice.h.
+// Which part of every block a rank has: its heads, and its columns of the MLP; and its rows of the
+// vocabulary. See tensor_slice.h.
 struct TensorSlice {
   int rank = 0;
   int ranks = 1;
+  bool cuts_vocabulary = false;  // embedding and head have the rows of own tokens alone
 };
 
 // The way of a pass through the ranks of a pipeline: `laps` times round them, with a section of the

@@ -11,7 +11,7 @@
 namespace strata::model {
 namespace {
 
-enum class Cut : uint8_t { kNone, kOutputs, kInputs };
+enum class Cut : uint8_t { kNone, kOutputs, kInputs, kTokens };
 
 Cut cut_of(ParameterRole role) {
   using enum ParameterRole;
@@ -30,10 +30,11 @@ Cut cut_of(ParameterRole role) {
     case kOutput:
     case kDown:
       return Cut::kInputs;
-    case kOther:
-    case kNorm:
     case kEmbedding:
     case kHead:
+      return Cut::kTokens;
+    case kOther:
+    case kNorm:
     case kOutputBias:
     case kDownBias:
     case kPostNorm:
@@ -54,11 +55,23 @@ bool is_key_or_value(ParameterRole role) {
   return role == kKey || role == kValue || role == kKeyBias || role == kValueBias;
 }
 
-void cut(const TensorSlice& slice, bool shares_heads, Parameter& parameter) {
+void cut_tokens(const TokenRange& own, Parameter& parameter) {
+  const int64_t inputs = parameter.numel / parameter.shape[0];
+  parameter.whole_inputs = inputs;
+  parameter.whole_first = own.first * inputs;
+  parameter.stored.first += own.first;
+  parameter.shape[0] = own.count;
+  parameter.numel = own.count * inputs;
+  parameter.room = own.most * inputs;
+}
+
+void cut(const ModelSpec& spec, bool shares_heads, Parameter& parameter) {
+  const TensorSlice& slice = spec.tensor;
   const bool shared = shares_heads && is_key_or_value(parameter.role);
   const Cut how = shared ? Cut::kNone : cut_of(parameter.role);
-  parameter.whole = how == Cut::kNone;
+  parameter.whole = how == Cut::kNone || (how == Cut::kTokens && !slice.cuts_vocabulary);
   if (parameter.whole) return;
+  if (how == Cut::kTokens) return cut_tokens(own_tokens(spec), parameter);
   int64_t& size = parameter.shape[how == Cut::kOutputs ? 0 : 1];
   STRATA_CHECK(size % slice.ranks == 0);
   parameter.whole_inputs = parameter.numel / parameter.shape[0];
@@ -71,6 +84,15 @@ void cut(const TensorSlice& slice, bool shares_heads, Parameter& parameter) {
 }
 
 }  // namespace
+
+TokenRange own_tokens(const ModelSpec& spec) {
+  const int64_t all = spec.architecture.vocabulary;
+  const TensorSlice& slice = spec.tensor;
+  if (!slice.cuts_vocabulary) return {0, all, all};
+  const int64_t first = all * slice.rank / slice.ranks;
+  const int64_t end = all * (slice.rank + 1) / slice.ranks;
+  return {first, end - first, (all + slice.ranks - 1) / slice.ranks};
+}
 
 void require_sliceable(const Architecture& a, int ranks) {
   const auto refuse = [&](const std::string& why) {
@@ -101,12 +123,13 @@ ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice) {
   ModelSpec spec = whole;
   if (slice.ranks == 1) return spec;
   spec.tensor = slice;
+  spec.tensor.cuts_vocabulary = spec.architecture.vocabulary >= slice.ranks;
   spec.architecture.heads /= slice.ranks;
   const bool shares_heads = slice.ranks > spec.architecture.kv_heads;
   spec.architecture.kv_heads = shares_heads ? 1 : spec.architecture.kv_heads / slice.ranks;
   spec.architecture.feed_forward /= slice.ranks;
   for (Segment& segment : spec.segments) {
-    for (Parameter& parameter : segment.parameters) cut(slice, shares_heads, parameter);
+    for (Parameter& parameter : segment.parameters) cut(spec, shares_heads, parameter);
     // As they will lie.
     std::stable_partition(segment.parameters.begin(), segment.parameters.end(),
                           [](const Parameter& parameter) { return !parameter.whole; });

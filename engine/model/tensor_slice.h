@@ -8,10 +8,20 @@
 // Tensor parallelism: every block is divided among the ranks of a group. A rank has some heads of
 // attention and some columns of the MLP: rows of the first matrices (q, k, v, gate, up) and of
 // their biases, and columns of the last one (output, down). What the ranks' last products add up
-// to is the branch's output. Norms, the last matrix's bias, embedding and head are whole on every
-// rank and computed there. Where there are fewer key-value heads than ranks, k and v are whole too,
-// and each rank computes those of one head.
+// to is the branch's output. Norms and the last matrix's bias are whole on every rank and computed
+// there. Where there are fewer key-value heads than ranks, k and v are whole too, and each rank
+// computes those of one head. Of the embedding and of the head's matrix a rank has the rows of its
+// own tokens.
 namespace strata::model {
+
+// The tokens of the vocabulary whose rows a rank has: where it is cut, parts that follow each other
+// and differ by at most one token; else all.
+struct TokenRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t most = 0;  // that a rank of the group has
+};
+TokenRange own_tokens(const ModelSpec& spec);
 
 // Throws Error (kConfig) when the blocks of a model cannot be divided among so many ranks.
 void require_sliceable(const Architecture& architecture, int ranks);

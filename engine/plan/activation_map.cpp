@@ -142,6 +142,11 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
       bytes = std::max(bytes, branch_gradient_bytes(spec, s, input.shape));
     }
     map.branch = pack.take(compute, bytes, "sums over tensor ranks");
+    const model::TensorSlice& slice = input.spec->tensor;
+    if (slice.cuts_vocabulary) {
+      map.scores = pack.take(compute, slice.ranks * model::own_score_bytes(input.shape),
+                             "scores of tensor ranks");
+    }
   }
   const int context_ranks = static_cast<int>(input.shape.context.ranks);
   if (context_ranks > 1) {

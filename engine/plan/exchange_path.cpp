@@ -50,10 +50,15 @@ void ExchangePath::take_inputs(std::initializer_list<ValueKind> kinds, int micro
 void ExchangePath::give_results(ValueKind kind, int micro_batches) {
   const Exchange& one = exchange_of(map_, kind);
   const int count = count_of(kind, one, micro_batches);
+  const auto result = [&](int i) {
+    Value value = value_of(kind, i);
+    value.reduced = kind == ValueKind::kLogits && input_.spec->tensor.cuts_vocabulary ? 1 : 0;
+    return value;
+  };
   if (input_.device.discrete) {
     Op& op = emit_.open(OpKind::kDownload, Lane::kDownload, -1);
     for (int i = 0; i < count; ++i) {
-      const Value value = value_of(kind, i);
+      const Value value = result(i);
       emit_.read(Arena::kDevice, one.device + i * one.stride, one.bytes, 0, value);
       emit_.write(Arena::kHost, one.host + i * one.stride, one.bytes, 0, value);
       op.bytes += one.bytes;
@@ -62,7 +67,7 @@ void ExchangePath::give_results(ValueKind kind, int micro_batches) {
   }
   emit_.open(OpKind::kOutput, Lane::kOptimizer, -1);
   for (int i = 0; i < count; ++i) {
-    emit_.read(Arena::kHost, one.host + i * one.stride, one.bytes, 0, value_of(kind, i));
+    emit_.read(Arena::kHost, one.host + i * one.stride, one.bytes, 0, result(i));
   }
   emit_.close();
 }

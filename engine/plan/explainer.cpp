@@ -91,6 +91,7 @@ class Slots {
         return 'b';
       case ValueKind::kKeys:
       case ValueKind::kKeyGradient:
+      case ValueKind::kScores:
         return 'a';
       case ValueKind::kScratch:
         return 'k';

@@ -104,6 +104,7 @@ struct MemoryMap {
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   std::vector<int64_t> cache;  // by segment, in the compute arena; -1 where none is
   int64_t branch = -1;         // in the compute arena, where tensor ranks sum it
+  int64_t scores = -1;         // in the compute arena, where tensor ranks share them
   int64_t keys = -1;           // in the compute arena, where context ranks share them
   int64_t key_gradient = -1;   // the same
   int64_t scratch = 0, scratch_bytes = 0;

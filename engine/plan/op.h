@@ -67,21 +67,22 @@ constexpr Lane comm_lane_of(GroupName group) {
 }
 
 enum class OpKind : uint8_t {
-  kFetch,        // NVMe -> host
-  kConvert,      // a source of state or frozen weights -> host, cast and laid out
-  kSave,         // host -> a checkpoint or export
-  kSpill,        // host -> NVMe
-  kUpload,       // host -> device
-  kDownload,     // device -> host
-  kGather,       // own parts of a segment -> the whole segment, on every rank; own keys -> all
-  kReduce,       // gradients, norm partials or branches of a group -> their sum, of own parts or of
-                 // all; over kPipeline: norm partials of all stages -> one sum
-  kForward,      // one segment, one micro-batch
-  kRecompute,    // rebuilds the interior (and the next segment's input) from a checkpoint
-  kBackward,     // one segment, one micro-batch
-  kLoss,         // the head: forward, loss and backward of one micro-batch
-  kEvaluate,     // the head: forward and loss alone
-  kLogits,       // the head: logits of one position of each row
+  kFetch,      // NVMe -> host
+  kConvert,    // a source of state or frozen weights -> host, cast and laid out
+  kSave,       // host -> a checkpoint or export
+  kSpill,      // host -> NVMe
+  kUpload,     // host -> device
+  kDownload,   // device -> host
+  kGather,     // own parts of a segment -> the whole segment, on every rank; own keys or scores
+               // -> all
+  kReduce,     // gradients, norm partials, branches or logits of a group -> their sum, of own parts
+               // or of all; over kPipeline: norm partials of all stages -> one sum
+  kForward,    // one segment, one micro-batch
+  kRecompute,  // rebuilds the interior (and the next segment's input) from a checkpoint
+  kBackward,   // one segment, one micro-batch
+  kLoss,       // the head: forward, loss and backward of one micro-batch
+  kEvaluate,   // the head: forward and loss alone
+  kLogits,     // the head: logits of one position of each row
   kNormPartial,  // squares of a segment's gradients, by chunk
   kDecide,       // in a step: norm, finite or not, what the update uses; in a drain: it is applied
   kOptimize,     // one chunk's update
@@ -103,7 +104,8 @@ enum class ValueKind : uint8_t {
   kActivation,          // the output of `segment` for micro-batch `index`
   kActivationGradient,  // the gradient of that output; `reduced`
   kInterior,            // of `segment`, micro-batch `index`; `reduced`
-  kBranch,              // [N, C] f32: what `segment` adds to its input; `reduced`
+  kBranch,              // [N, C] f32: what `segment` adds to its input, or rows of an embedding;
+                        // `reduced`
   kBranchGradient,      // [N, C] f32: of what its first products read; `reduced`
   kScratch,             // dead when its op ends; `index` is unused
   kCache,               // keys and values of attention `segment`, which passes extend in place
@@ -112,12 +114,13 @@ enum class ValueKind : uint8_t {
   kPositions,           // [B]: of each row or text, the position whose logits are wanted
   kRope,                // cosines and sines of every position; `index` = table of the model
   kLossSum,             // of micro-batch `index`
-  kLogits,              // [B, V]
+  kLogits,              // [B, V]; `reduced` = 1: the sum of those of all tensor ranks
   kNormPartial,         // of `segment`; `reduced`
   kNormSum,             // of the norm partials of all stages, in the order of the model
   kDecision,            // the last one: kOld before this program, kNew where the program makes one
   kKeys,                // [ranks, N, 2KD] f32 of attention `segment`; `reduced` = 1: of all ranks
   kKeyGradient,         // of these keys and values; `reduced`
+  kScores,              // [ranks, N, 3] f32 of the head's logits; `reduced` = 1: of all ranks
 };
 
 // Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending

@@ -45,13 +45,15 @@ constexpr std::array kOutput = {ValueNeed{ValueKind::kLossSum, kAny, kNone},
 constexpr std::array kConvert = {ValueNeed{ValueKind::kPlane, kNone, kSome}, kWorkspace};
 constexpr std::array kSave = {ValueNeed{ValueKind::kPlane, kSome, kNone}, kWorkspace};
 constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kAny, kAny},
-                                ValueNeed{ValueKind::kKeys, kOptional, kOptional}, kWorkspace};
+                                ValueNeed{ValueKind::kKeys, kOptional, kOptional},
+                                ValueNeed{ValueKind::kScores, kOptional, kOptional}, kWorkspace};
 constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kAny, kAny},
                                 ValueNeed{ValueKind::kNormPartial, kAny, kAny},
                                 ValueNeed{ValueKind::kBranch, kOptional, kOptional},
                                 ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional},
                                 ValueNeed{ValueKind::kNormSum, kNone, kOptional},
                                 ValueNeed{ValueKind::kKeyGradient, kOptional, kOptional},
+                                ValueNeed{ValueKind::kLogits, kOptional, kOptional},
                                 kWorkspace};
 constexpr std::array kForward = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                  ValueNeed{ValueKind::kActivation, kAny, kOptional},
@@ -84,18 +86,22 @@ constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   kTables,
                                   kWorkspace};
 // The first micro-batch reads no gradient; the lowest trainable segment writes no activation
-// gradient.
+// gradient. Where the vocabulary is cut, one part of the loss has the loss sum.
 constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                               ValueNeed{ValueKind::kActivation, kOne, kNone},
                               ValueNeed{ValueKind::kActivationGradient, kNone, kOptional},
                               ValueNeed{ValueKind::kGradient, kAny, kAny},
-                              ValueNeed{ValueKind::kTargets, kOne, kNone},
-                              ValueNeed{ValueKind::kLossSum, kNone, kOne},
+                              ValueNeed{ValueKind::kScores, kOptional, kOptional},
+                              ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional},
+                              ValueNeed{ValueKind::kTargets, kOptional, kNone},
+                              ValueNeed{ValueKind::kLossSum, kNone, kOptional},
                               kWorkspace};
 constexpr std::array kEvaluate = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                   ValueNeed{ValueKind::kActivation, kOne, kNone},
-                                  ValueNeed{ValueKind::kTargets, kOne, kNone},
-                                  ValueNeed{ValueKind::kLossSum, kNone, kOne}, kWorkspace};
+                                  ValueNeed{ValueKind::kScores, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kTargets, kOptional, kNone},
+                                  ValueNeed{ValueKind::kLossSum, kNone, kOptional},
+                                  kWorkspace};
 constexpr std::array kLogits = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                 ValueNeed{ValueKind::kActivation, kOne, kNone},
                                 ValueNeed{ValueKind::kPositions, kOne, kNone},

@@ -83,7 +83,7 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
       exchange_.read_order(segment, micro_batch);
       extend_cache(segment);
       if (parts.shares_keys) {
-        keys(Mode::kRead, ValueKind::kKeys, Keys::kAll, segment, micro_batch, 1);
+        keys(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
       }
     }
     if (part > first) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
@@ -97,13 +97,30 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
   }
 }
 
+// Where the vocabulary is cut, the loss needs the scores of all ranks, and what lies below it the
+// sum of their gradients.
 void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
+  head_part(segment, micro_batch, kind, 0);
+  if (!parts(segment).shares_scores) return;
+  if (kind == OpKind::kLogits) return sum_logits(segment, micro_batch);
+  gather_scores(segment, micro_batch);
+  head_part(segment, micro_batch, kind, 1);
+  if (kind != OpKind::kLoss) return;
+  sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
+  head_part(segment, micro_batch, kind, 2);
+}
+
+void PassOrder::head_part(int segment, int micro_batch, OpKind kind, int part) {
   const model::Segment& at = segment_of(segment);
+  const model::Footprint& print = footprint(segment);
+  const bool shares = parts(segment).shares_scores;
+  const bool goes_back = kind == OpKind::kLoss && (!shares || part > 0);
   Op& op = emit_.open(kind, Lane::kCompute, segment);
   op.unit = at.unit;
   op.micro_batch = micro_batch;
-  op.flops =
-      kind == OpKind::kLoss ? footprint(segment).backward_flops : footprint(segment).forward_flops;
+  op.part = part;
+  if (part == 0) op.flops = goes_back ? print.backward_flops : print.forward_flops;
+  if (part == 1 && goes_back) op.flops = print.backward_flops;
   weights_.read(segment, generation_);
   if (at.shares >= 0) weights_.read(at.shares, generation_);
   read_inputs(segment, micro_batch);
@@ -111,18 +128,26 @@ void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
     exchange_.read_given(ValueKind::kPositions, 0);
     exchange_.write_result(ValueKind::kLogits, 0);
   } else {
-    exchange_.read_given(ValueKind::kTargets, micro_batch);
-    exchange_.write_result(ValueKind::kLossSum, micro_batch);
+    if (part < 2) exchange_.read_given(ValueKind::kTargets, micro_batch);
+    if (part == (shares ? 1 : 0)) exchange_.write_result(ValueKind::kLossSum, micro_batch);
+    if (shares && part == 0) scores(Mode::kWrite, Whose::kOwn, segment, micro_batch, 0);
+    if (shares && part == 1) scores(Mode::kRead, Whose::kAll, segment, micro_batch, 1);
   }
-  if (kind == OpKind::kLoss) {
-    add_input_gradients(segment, micro_batch);
-    gradients_.add(segment);
-    if (at.shares >= 0) gradients_.add(at.shares);
-    scratch(footprint(segment).backward_workspace_bytes);
-  } else {
-    scratch(footprint(segment).forward_workspace_bytes);
-  }
+  if (goes_back) add_head_gradients(segment, micro_batch, part);
+  scratch(goes_back ? print.backward_workspace_bytes : print.forward_workspace_bytes);
   emit_.close();
+}
+
+// Of the op that is open: those of the matrix, of the norm, and of what the head reads.
+void PassOrder::add_head_gradients(int segment, int micro_batch, int part) {
+  const int shared = segment_of(segment).shares;
+  const bool cuts = parts(segment).shares_scores;
+  if (!cuts || part == 2) add_input_gradients(segment, micro_batch);
+  if (!cuts || part == 2 || shared < 0) gradients_.add(segment);
+  if (shared >= 0 && part < 2) gradients_.add(shared);
+  if (!cuts) return;
+  branch(part == 1 ? Mode::kWrite : Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch,
+         part == 1 ? 0 : 1);
 }
 
 // One segment of the forward pass; the head's is the loss and its backward.
@@ -164,7 +189,7 @@ void PassOrder::acquire_shared(int segment) {
 
 void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomputes) {
   const model::Parts parts = this->parts(segment);
-  const int last = parts.last();
+  const int last = parts.backward_last();
   const int products = parts.backward_branch();
   const model::Footprint& print = footprint(segment);
   for (int part = last; part >= 0; --part) {
@@ -186,12 +211,12 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
       interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
     }
     if (parts.shares_keys && part == last) {
-      keys(Mode::kRead, ValueKind::kKeys, Keys::kAll, segment, micro_batch, 1);
-      keys(Mode::kWrite, ValueKind::kKeyGradient, Keys::kAll, segment, micro_batch, 0);
+      keys(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
+      keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kAll, segment, micro_batch, 0);
     }
     if (has_keys) {  // which it turns back in place
-      keys(Mode::kRead, ValueKind::kKeyGradient, Keys::kOwn, segment, micro_batch, 1);
-      keys(Mode::kWrite, ValueKind::kKeyGradient, Keys::kOwn, segment, micro_batch, 1);
+      keys(Mode::kRead, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
+      keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
     }
     const bool sums = parts.sums_branch;
     if (part < products) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch, 1);
@@ -211,7 +236,8 @@ void PassOrder::backward_unit(int unit, const Span& span) {
   const std::vector<int>& segments = input_.spec->units[unit].segments;
   const bool kept = placement_.keep[unit];
   const size_t last = segments.size() - 1;
-  const bool in_backward = parts(segments[last]).count() == 1;  // recomputes the last segment
+  const bool in_backward =
+      parts(segments[last]).backward_last() == 0;  // recomputes the last segment
   for (int segment : segments) {
     weights_.acquire(segment, generation_);
     gradients_.begin(segment);

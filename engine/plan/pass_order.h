@@ -81,6 +81,10 @@ class PassOrder : BuilderPiece {
   void share_keys(OpKind kind, int segment, int micro_batch);
   void sum_key_gradients(int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
+  void head_part(int segment, int micro_batch, OpKind kind, int part);
+  void add_head_gradients(int segment, int micro_batch, int part);
+  void gather_scores(int segment, int micro_batch);
+  void sum_logits(int segment, int micro_batch);
   void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
   void backward_embedding(int segment, const Span& span);
@@ -97,9 +101,17 @@ class PassOrder : BuilderPiece {
   int64_t bytes_of_branch(ValueKind kind, int segment) const;
   int64_t bytes_of_keys() const;  // of all context ranks
   void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
-  // Own ones, or those of all context ranks.
-  enum class Keys : uint8_t { kOwn, kAll };
-  void keys(Mode mode, ValueKind kind, Keys whose, int segment, int micro_batch, int reduced);
+  // Own ones, or those of all ranks.
+  enum class Whose : uint8_t { kOwn, kAll };
+  struct Shared {
+    int64_t offset = 0;  // of those of all
+    int64_t own = 0;     // bytes
+    int64_t rank = 0;
+    int64_t ranks = 1;
+  };
+  void share(Mode mode, const Shared& place, Whose whose, const Value& value);
+  void keys(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch, int reduced);
+  void scores(Mode mode, Whose whose, int segment, int micro_batch, int reduced);
 
   ExchangePath& exchange_;
   WeightsPath& weights_;

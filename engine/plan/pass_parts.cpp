@@ -40,20 +40,64 @@ void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
   emit_.close();
 }
 
-void PassOrder::keys(Mode mode, ValueKind kind, Keys whose, int segment, int micro_batch,
-                     int reduced) {
-  const kernels::ContextPart& part = input_.shape.context;
-  const int64_t own = model::own_key_bytes(*input_.spec, input_.shape);
-  const int64_t first = whose == Keys::kOwn ? part.rank * own : 0;
+void PassOrder::share(Mode mode, const Shared& place, Whose whose, const Value& value) {
+  const int64_t first = whose == Whose::kOwn ? place.rank * place.own : 0;
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
-                .offset = first + (kind == ValueKind::kKeys ? map_.keys : map_.key_gradient),
-                .bytes = whose == Keys::kOwn ? own : part.ranks * own,
+                .offset = place.offset + first,
+                .bytes = whose == Whose::kOwn ? place.own : place.ranks * place.own,
                 .first = first,
-                .value = {.kind = kind,
-                          .reduced = static_cast<uint8_t>(reduced),
-                          .segment = segment,
-                          .index = micro_batch}});
+                .value = value});
+}
+
+void PassOrder::keys(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch,
+                     int reduced) {
+  const kernels::ContextPart& part = input_.shape.context;
+  share(mode,
+        {.offset = kind == ValueKind::kKeys ? map_.keys : map_.key_gradient,
+         .own = model::own_key_bytes(*input_.spec, input_.shape),
+         .rank = part.rank,
+         .ranks = part.ranks},
+        whose,
+        {.kind = kind,
+         .reduced = static_cast<uint8_t>(reduced),
+         .segment = segment,
+         .index = micro_batch});
+}
+
+void PassOrder::scores(Mode mode, Whose whose, int segment, int micro_batch, int reduced) {
+  const model::TensorSlice& slice = input_.spec->tensor;
+  share(mode,
+        {.offset = map_.scores,
+         .own = model::own_score_bytes(input_.shape),
+         .rank = slice.rank,
+         .ranks = slice.ranks},
+        whose,
+        {.kind = ValueKind::kScores,
+         .reduced = static_cast<uint8_t>(reduced),
+         .segment = segment,
+         .index = micro_batch});
+}
+
+void PassOrder::gather_scores(int segment, int micro_batch) {
+  open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
+                input_.spec->tensor.ranks * model::own_score_bytes(input_.shape));
+  scores(Mode::kRead, Whose::kOwn, segment, micro_batch, 0);
+  scores(Mode::kWrite, Whose::kAll, segment, micro_batch, 1);
+  emit_.close();
+}
+
+void PassOrder::sum_logits(int segment, int micro_batch) {
+  const Exchange& logits = exchange_of(map_, ValueKind::kLogits);
+  open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, logits.bytes);
+  for (const int reduced : {0, 1}) {
+    emit_.access({.mode = reduced == 0 ? Mode::kRead : Mode::kWrite,
+                  .arena = compute_arena(),
+                  .offset = logits.device,
+                  .bytes = logits.bytes,
+                  .value = {.kind = ValueKind::kLogits, .reduced = static_cast<uint8_t>(reduced)}});
+  }
+  emit_.close();
 }
 
 void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
@@ -61,21 +105,21 @@ void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
   Op& own = open_pass(kind, segment, micro_batch, 0);
   own.flops = print.key_flops;
   exchange_.read_order(segment, micro_batch);
-  keys(Mode::kWrite, ValueKind::kKeys, Keys::kOwn, segment, micro_batch, 0);
+  keys(Mode::kWrite, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
   scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
                                    : print.recompute_workspace_bytes);
   emit_.close();
   shared_keys_ = {segment, micro_batch};
   open_exchange(OpKind::kGather, GroupName::kContext, segment, micro_batch, bytes_of_keys());
-  keys(Mode::kRead, ValueKind::kKeys, Keys::kOwn, segment, micro_batch, 0);
-  keys(Mode::kWrite, ValueKind::kKeys, Keys::kAll, segment, micro_batch, 1);
+  keys(Mode::kRead, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
+  keys(Mode::kWrite, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
   emit_.close();
 }
 
 void PassOrder::sum_key_gradients(int segment, int micro_batch) {
   open_exchange(OpKind::kReduce, GroupName::kContext, segment, micro_batch, bytes_of_keys());
-  keys(Mode::kRead, ValueKind::kKeyGradient, Keys::kAll, segment, micro_batch, 0);
-  keys(Mode::kWrite, ValueKind::kKeyGradient, Keys::kOwn, segment, micro_batch, 1);
+  keys(Mode::kRead, ValueKind::kKeyGradient, Whose::kAll, segment, micro_batch, 0);
+  keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
   emit_.close();
 }
 

@@ -38,9 +38,11 @@ class ComputeCheck {
                   fmt::format("{} of {}: {}", contract_of(op_.kind).name, segment_.name, text));
   }
 
-  bool is_first() const { return op_.part == 0; }
-  bool is_last() const { return op_.part == parts_.last(); }
+  bool is_last() const { return op_.part == facts_.last_part(op_.kind, op_.segment); }
+  // Whether the op has the gradients of what the segment reads.
+  bool ends_backward() const { return is_loss() ? is_last() : is_backward() && op_.part == 0; }
   bool is_backward() const { return op_.kind == OpKind::kBackward; }
+  bool is_loss() const { return op_.kind == OpKind::kLoss; }
   // How many parts come after that of the branch, or of its first products' gradients.
   int parts_after_branch() const {
     return is_backward() ? parts_.backward_branch() - op_.part : op_.part - parts_.forward_branch();
@@ -51,21 +53,20 @@ class ComputeCheck {
   bool is_head() const { return segment_.kind == model::SegmentKind::kHead; }
 
   void check_kind() {
-    const bool head_op =
-        op_.kind == OpKind::kLoss || op_.kind == OpKind::kEvaluate || op_.kind == OpKind::kLogits;
+    const bool head_op = is_loss() || op_.kind == OpKind::kEvaluate || op_.kind == OpKind::kLogits;
     if (head_op != is_head()) bad("contract", "only the head has loss, evaluate and logits");
-    if (op_.recomputes && op_.kind != OpKind::kBackward)
-      bad("contract", "only backward recomputes");
+    if (op_.recomputes && !is_backward()) bad("contract", "only backward recomputes");
     const bool leaves = std::any_of(accesses_.begin(), accesses_.end(), [](const Access& access) {
       return access.mode == Mode::kWrite && access.value.kind == ValueKind::kInterior;
     });
     if (op_.kind == OpKind::kForward ? op_.keeps != leaves : op_.keeps) {
       bad("contract", "a forward that keeps, and no other op, says so and leaves its interior");
     }
-    if (op_.part < 0 || op_.part > parts_.last()) {
-      bad("contract", fmt::format("part {} of {}", op_.part, parts_.count()));
+    const int last = facts_.last_part(op_.kind, op_.segment);
+    if (op_.part < 0 || op_.part > last) {
+      bad("contract", fmt::format("part {} of {}", op_.part, last + 1));
     }
-    if (op_.recomputes && parts_.count() > 1) bad("contract", "recomputes within a part");
+    if (op_.recomputes && last > 0) bad("contract", "recomputes within a part");
     check_micro_batch();
   }
 
@@ -212,8 +213,8 @@ class ComputeCheck {
       Value gradient = boundary(ValueKind::kActivationGradient, from);
       gradient.reduced = static_cast<uint8_t>(
           std::find(readers.begin(), readers.end(), op_.segment) - readers.begin());
-      if (!is_first()) continue;
-      const bool needed = (backward || is_loss()) && facts_.wants_gradient[from];
+      if (!ends_backward()) continue;
+      const bool needed = facts_.wants_gradient[from] != 0;
       writes.push_back({gradient, needed});
       if (op_.segment == readers.back()) continue;
       ++gradient.reduced;
@@ -230,14 +231,13 @@ class ComputeCheck {
     }
     check_tensors(Mode::kRead, ValueKind::kActivation, inputs);
     std::vector<Tensor> outputs;
-    if (is_last()) {
-      outputs.push_back(
-          {boundary(ValueKind::kActivation, op_.segment), op_.kind == OpKind::kForward});
-    }
+    const Value output = boundary(ValueKind::kActivation, op_.segment);
+    if (is_last()) outputs = {{output, op_.kind == OpKind::kForward}};
     check_tensors(Mode::kWrite, ValueKind::kActivation, outputs);
     check_activation_gradients();
     check_interior();
     check_branch();
+    check_scores();
     check_keys();
     check_cache();
   }
@@ -245,17 +245,15 @@ class ComputeCheck {
   // Attention extends its own keys and values.
   void check_cache() {
     const Value cache = {.kind = ValueKind::kCache, .segment = op_.segment};
+    const bool attends = segment_.kind == model::SegmentKind::kAttention && op_.part == 0;
     std::vector<Tensor> own;
-    if (segment_.kind == model::SegmentKind::kAttention && is_first() &&
-        facts_.plan.shape.is_cached()) {
-      own = {{cache, true}};
-    }
+    if (attends && facts_.plan.shape.is_cached()) own = {{cache, true}};
     check_tensors(Mode::kRead, ValueKind::kCache, own);
     check_tensors(Mode::kWrite, ValueKind::kCache, own);
   }
 
   void check_interior() {
-    const bool recompute = op_.kind == OpKind::kRecompute;
+    const bool fills = op_.kind == OpKind::kRecompute || op_.keeps;
     const bool block = segment_.kind == model::SegmentKind::kAttention ||
                        segment_.kind == model::SegmentKind::kMlp;
     const Value whole = boundary(ValueKind::kInterior, op_.segment);
@@ -267,10 +265,10 @@ class ComputeCheck {
       reads = {{whole, block && !op_.recomputes}};
       writes = {{whole, false}};
     } else if (!is_backward() && after == 0) {
-      writes = {{norms_sum() ? begun : whole, recompute || op_.keeps}};
+      writes = {{norms_sum() ? begun : whole, fills}};
     } else if (!is_backward() && after > 0 && norms_sum()) {
-      reads = {{begun, recompute || op_.keeps}};
-      writes = {{whole, recompute || op_.keeps}};
+      reads = {{begun, fills}};
+      writes = {{whole, fills}};
     }
     check_tensors(Mode::kRead, ValueKind::kInterior, reads);
     check_tensors(Mode::kWrite, ValueKind::kInterior, writes);
@@ -278,25 +276,34 @@ class ComputeCheck {
 
   // What tensor ranks sum between two parts of a segment.
   void check_branch() {
+    const bool goes_back = is_backward() || is_loss();
     const Value branch =
-        boundary(is_backward() ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
+        boundary(goes_back ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
     Value sum = branch;
     sum.reduced = 1;
-    const int after = parts_after_branch();
+    const int after = is_loss() ? op_.part - 1 : parts_after_branch();
+    const bool sums = is_loss()   ? parts_.shares_scores
+                      : goes_back ? parts_.sums_branch
+                                  : parts_.sums_branch || parts_.sums_rows;
     std::vector<Tensor> reads, writes;
-    if (parts_.sums_branch && after == 0) {
-      writes = {{branch, op_.kind != OpKind::kRecompute}};
-    }
-    if (parts_.sums_branch && after > 0) reads = {{sum, true}};
+    if (sums && after == 0) writes = {{branch, op_.kind != OpKind::kRecompute}};
+    if (sums && after > 0) reads = {{sum, true}};
     check_tensors(Mode::kRead, branch.kind, reads);
     check_tensors(Mode::kWrite, branch.kind, writes);
+  }
+
+  // What tensor ranks share of their logits before the loss.
+  void check_scores() {
+    const bool shares = parts_.shares_scores && op_.kind != OpKind::kLogits;
+    const Range all = {0, facts_.extent({.kind = ValueKind::kScores})};
+    check_shared(Mode::kWrite, ValueKind::kScores, 0, shares && op_.part == 0, facts_.own_scores());
+    check_shared(Mode::kRead, ValueKind::kScores, 1, shares && op_.part == 1, all);
   }
 
   // What context ranks share around attention: own ones come before the branch, those of all with
   // it; of gradients those of all are made first.
   void check_keys() {
-    const int64_t all_bytes = facts_.extent({.kind = ValueKind::kKeys});
-    const Range own = facts_.own_keys(), all = {0, all_bytes};
+    const Range own = facts_.own_keys(), all = {0, facts_.extent({.kind = ValueKind::kKeys})};
     const bool shares = parts_.shares_keys;
     const bool brings = shares && !is_backward() && parts_after_branch() < 0;
     const bool attends = shares && (is_backward() ? is_last() : parts_after_branch() == 0);
@@ -331,14 +338,15 @@ class ComputeCheck {
     const model::BatchShape& shape = facts_.plan.shape;
     const bool logits = op_.kind == OpKind::kLogits;
     const bool scores = is_head() && !logits;
-    const bool inner = parts_after_branch() <= 0;
-    const bool attends = segment_.kind == model::SegmentKind::kAttention && inner;
+    const bool attends =
+        segment_.kind == model::SegmentKind::kAttention && parts_after_branch() <= 0;
     check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch,
               embeds() || (attends && (shape.documents || shape.is_cached())));
     check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer),
               attends && model::rope_tables(a) > 0);
-    check_one(Mode::kRead, ValueKind::kTargets, op_.micro_batch, scores);
-    check_one(Mode::kWrite, ValueKind::kLossSum, op_.micro_batch, scores);
+    check_one(Mode::kRead, ValueKind::kTargets, op_.micro_batch, scores && op_.part < 2);
+    check_one(Mode::kWrite, ValueKind::kLossSum, op_.micro_batch,
+              scores && op_.part == parts_.evaluate_last());
     check_one(Mode::kRead, ValueKind::kPositions, 0, logits);
     check_one(Mode::kWrite, ValueKind::kLogits, 0, logits);
   }
@@ -360,18 +368,23 @@ class ComputeCheck {
     }
   }
 
-  bool is_loss() const { return op_.kind == OpKind::kLoss; }
-
   // Contributions to a gradient are in ascending order: the head's for all micro-batches, then the
-  // segment's own, of each micro-batch from the last part to the first.
+  // segment's own, of each micro-batch from the last part to the first. Of the head's parts, where
+  // it has several, the second has the gradient of the matrix and the third that of the norm.
   void check_gradients() {
-    const int own_base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
-    check_gradient(op_.segment, own_base + (op_.micro_batch + 1) * parts_.count() - op_.part);
-    if (is_head() && segment_.shares >= 0) check_gradient(segment_.shares, op_.micro_batch + 1);
+    const bool ties = is_head() && segment_.shares >= 0;
+    const bool parts = is_loss() && parts_.shares_scores;
+    const bool own = !parts || op_.part == 2 || (op_.part == 1 && !ties);
+    const bool shared = ties && (!parts || op_.part == 1);
+    const int each = model::backward_ops(facts_.spec, facts_.plan.shape, op_.segment);
+    const int later = parts ? (each == 1 ? 0 : 2 - op_.part) : op_.part;
+    const int base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
+    if (own) check_gradient(op_.segment, base + (op_.micro_batch + 1) * each - later);
+    if (shared) check_gradient(segment_.shares, op_.micro_batch + 1);
     for (const Access& access : accesses_) {
       const Value& value = access.value;
-      if (value.kind == ValueKind::kGradient && value.segment != op_.segment &&
-          value.segment != segment_.shares) {
+      if (value.kind == ValueKind::kGradient && !(own && value.segment == op_.segment) &&
+          !(shared && value.segment == segment_.shares)) {
         bad("contract", fmt::format("has {}", describe(facts_, value)));
       }
     }

@@ -83,7 +83,8 @@ class Counts {
         for (const Access& access : program_.accesses_of(op)) {
           if (access.value.kind != kind) continue;
           if (op.kind == OpKind::kOutput) given.push_back(access.value.index);
-          if (is_compute(op.kind)) written.push_back(access.value.index);
+          const bool writes = access.mode == Mode::kWrite;
+          if (is_compute(op.kind) && writes) written.push_back(access.value.index);
         }
       }
       std::sort(written.begin(), written.end());
@@ -98,9 +99,9 @@ class Counts {
   // How often each micro-batch of each segment had an op for which `pick` is true: the part that
   // had the fewest or, where one had more than one, that part.
   template <class Pick>
-  std::vector<int> tally(int micro_batches, Pick pick) const {
+  std::vector<int> tally(int micro_batches, OpKind kind, OpKind head, Pick pick) const {
     const size_t count = static_cast<size_t>(facts_.segment_count()) * micro_batches;
-    constexpr int kMostParts = model::Parts{true, true}.count();
+    constexpr int kMostParts = model::Parts::kMost;
     std::array<std::vector<int>, kMostParts> counts;
     counts.fill(std::vector<int>(count, 0));
     for (const Op& op : program_.ops) {
@@ -110,7 +111,8 @@ class Counts {
       ++counts[std::clamp(op.part, 0, kMostParts - 1)][at];
     }
     for (size_t at = 0; at < count; ++at) {
-      const int last = facts_.parts(static_cast<int>(at / micro_batches)).last();
+      const int segment = static_cast<int>(at / micro_batches);
+      const int last = facts_.last_part(is_head(segment) ? head : kind, segment);
       for (int part = 1; part <= last; ++part) {
         const auto [least, most] = std::minmax(counts[0][at], counts[part][at]);
         counts[0][at] = most > 1 ? most : least;
@@ -125,9 +127,10 @@ class Counts {
 
   void check_passes(int micro_batches, OpKind head) {
     if (!facts_.spec.uses.empty()) return check_uses(micro_batches, head == OpKind::kLoss);
-    const std::vector<int> forwards = tally(micro_batches, [&](const Op& op) {
-      return op.kind == OpKind::kForward || op.kind == head || facts_.passes(op, false);
-    });
+    const std::vector<int> forwards =
+        tally(micro_batches, OpKind::kForward, head, [&](const Op& op) {
+          return op.kind == OpKind::kForward || op.kind == head || facts_.passes(op, false);
+        });
     for (size_t i = 0; i < forwards.size(); ++i) {
       if (forwards[i] == 1) continue;
       bad("passes", -1,
@@ -174,9 +177,10 @@ class Counts {
   void check_backward() {
     if (!facts_.spec.uses.empty()) return;  // among the uses
     const int micro_batches = facts_.plan.micro_batches;
-    const std::vector<int> backwards = tally(micro_batches, [&](const Op& op) {
-      return op.kind == OpKind::kBackward || facts_.passes(op, true);
-    });
+    const auto goes_back = OpKind::kBackward;
+    const std::vector<int> backwards = tally(
+        micro_batches, goes_back, goes_back,
+        [&](const Op& op) { return op.kind == OpKind::kBackward || facts_.passes(op, true); });
     for (size_t i = 0; i < backwards.size(); ++i) {
       const int segment = static_cast<int>(i / micro_batches);
       if (is_head(segment)) continue;

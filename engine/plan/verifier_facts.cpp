@@ -94,6 +94,27 @@ Range Facts::own_keys() const {
   return {begin, begin + bytes};
 }
 
+Range Facts::own_scores() const {
+  const int64_t bytes = model::own_score_bytes(plan.shape);
+  return {spec.tensor.rank * bytes, (spec.tensor.rank + 1) * bytes};
+}
+
+int Facts::last_part(OpKind kind, int index) const {
+  const model::Parts of = parts(index);
+  switch (kind) {
+    case OpKind::kBackward:
+      return of.backward_last();
+    case OpKind::kLoss:
+      return of.loss_last();
+    case OpKind::kEvaluate:
+      return of.evaluate_last();
+    case OpKind::kLogits:
+      return 0;
+    default:
+      return of.last();
+  }
+}
+
 std::vector<Range> Facts::trainable_parts(int index, bool own) const {
   std::vector<Range> parts;
   for (int c = plan.layout.first_chunk[index]; c < plan.layout.first_chunk[index + 1]; ++c) {
@@ -124,6 +145,8 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
+    case ValueKind::kScores:
+      return spec.tensor.ranks * model::own_score_bytes(plan.shape);
     case ValueKind::kCache:
       return model::cache_bytes(spec, value.segment, plan.shape, plan.device);
     case ValueKind::kNormSum:
@@ -208,8 +231,11 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("position table {}", value.index);
     case ValueKind::kLossSum:
       return fmt::format("loss sum of micro-batch {}", value.index);
+    case ValueKind::kScores:
+      return fmt::format("scores of {} of micro-batch {}, {} times exchanged", where, value.index,
+                         value.reduced);
     case ValueKind::kLogits:
-      return "logits";
+      return value.reduced > 0 ? "summed logits" : "logits";
     case ValueKind::kNormPartial:
       return fmt::format("{}norm partial of {}", value.reduced > 0 ? "reduced " : "", where);
     case ValueKind::kNormSum:

@@ -112,6 +112,8 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
   }
   if (is_exchanged(value.kind)) {
     const int count = facts.exchanged(program, value.kind);
+    const bool sums = value.kind == ValueKind::kLogits && facts.spec.tensor.cuts_vocabulary;
+    if (value.reduced > (sums ? 1 : 0)) return "it is not exchanged between ranks";
     return value.index >= 0 && value.index < count ? "" : fmt::format("there are {}", count);
   }
   if (value.segment < 0 || value.segment >= facts.segment_count()) return "no such segment";
@@ -131,15 +133,21 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
     return value.reduced > most ? fmt::format("norm partials are reduced {} times", most) : "";
   }
   const bool of_keys = value.kind == ValueKind::kKeys || value.kind == ValueKind::kKeyGradient;
-  const bool of_parts = of_keys || value.kind == ValueKind::kInterior ||
+  const bool of_scores = value.kind == ValueKind::kScores;
+  const bool of_parts = of_keys || of_scores || value.kind == ValueKind::kInterior ||
                         value.kind == ValueKind::kBranch ||
                         value.kind == ValueKind::kBranchGradient;
   const bool by_micro_batch = of_parts || value.kind == ValueKind::kActivation ||
                               value.kind == ValueKind::kActivationGradient;
   const model::Parts parts = facts.parts(value.segment);
-  const bool is_shared = of_keys ? parts.shares_keys : parts.sums_branch;
-  if (of_parts && ((of_keys && !is_shared) || value.reduced > (is_shared ? 1 : 0))) {
-    return fmt::format("the segment has {} parts", parts.count());
+  const bool of_head = parts.shares_scores;
+  const bool sums = value.kind == ValueKind::kBranch ? parts.sums_branch || parts.sums_rows
+                    : value.kind == ValueKind::kBranchGradient ? parts.sums_branch || of_head
+                                                               : parts.sums_branch;
+  const bool is_shared = of_keys ? parts.shares_keys : of_scores ? parts.shares_scores : sums;
+  const bool must = of_keys || of_scores;
+  if (of_parts && ((must && !is_shared) || value.reduced > (is_shared ? 1 : 0))) {
+    return "the segment does not exchange it";
   }
   const int count = facts.micro_batches_of(program);
   if (by_micro_batch && (value.index < 0 || value.index >= count)) {

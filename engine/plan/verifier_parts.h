@@ -13,7 +13,7 @@
 namespace strata::plan::verifying {
 
 inline constexpr size_t kViolationsKept = 32;
-inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kKeyGradient) + 1;
+inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kScores) + 1;
 
 class Reporter {
  public:
@@ -59,8 +59,12 @@ struct Facts {
   // Bytes of an element; 0 when the recipe does not have the plane.
   int64_t width(Plane plane) const { return width_of(plane, plan.recipe); }
   model::Parts parts(int index) const { return model::parts_of(spec, plan.shape, index); }
-  // Bytes of the keys and values of all context ranks that are this rank's.
+  // Bytes of the keys and values of all context ranks, and of the scores of all tensor ranks, that
+  // are this rank's.
   Range own_keys() const;
+  Range own_scores() const;
+  // The last part of an op.
+  int last_part(OpKind kind, int segment) const;
   int final_contributions(int index) const {
     return plan.micro_batches * (model::backward_ops(spec, plan.shape, index) + sharers[index]);
   }

@@ -311,15 +311,41 @@ void check_branch_sum(const Facts& facts, const Program& program, int64_t index,
     Value before = {.kind = read->value.kind, .segment = op.segment, .index = op.micro_batch};
     Value after = before;
     after.reduced = 1;
+    const bool logits = before.kind == ValueKind::kLogits;
+    if (logits) before.segment = after.segment = -1, before.index = after.index = 0;
     const bool branch =
-        before.kind == ValueKind::kBranch || before.kind == ValueKind::kBranchGradient;
+        logits || before.kind == ValueKind::kBranch || before.kind == ValueKind::kBranchGradient;
     if (branch && read->value == before && write->value == after && read->first == 0 &&
         write->first == 0 && read->arena == write->arena && read->offset == write->offset &&
         read->bytes == facts.extent(before) && write->bytes == read->bytes) {
       return;
     }
   }
-  reporter.add("transfer", program.name, index, "does not sum all of one branch in place");
+  reporter.add("transfer", program.name, index, "does not sum all of one value in place");
+}
+
+// Checks that own scores become those of all tensor ranks, in place.
+void check_shared_scores(const Facts& facts, const Program& program, int64_t index,
+                         Reporter& reporter) {
+  const Op& op = program.ops[index];
+  const auto accesses = program.accesses_of(op);
+  const auto matches = [&](const Access& access) {
+    const bool read = access.mode == Mode::kRead;
+    const Value value = {.kind = ValueKind::kScores,
+                         .reduced = static_cast<uint8_t>(read ? 0 : 1),
+                         .segment = op.segment,
+                         .index = op.micro_batch};
+    const Range all = {0, facts.extent(value)};
+    const Range range = {access.first, access.first + access.bytes};
+    return access.value == value && range == (read ? facts.own_scores() : all);
+  };
+  const auto base = [](const Access& access) { return access.offset - access.first; };
+  if (accesses.size() == 2 && accesses[0].mode != accesses[1].mode && matches(accesses[0]) &&
+      matches(accesses[1]) && accesses[0].arena == accesses[1].arena &&
+      base(accesses[0]) == base(accesses[1])) {
+    return;
+  }
+  reporter.add("transfer", program.name, index, "does not gather the scores of all ranks in place");
 }
 
 // Checks that own keys become those of all context ranks, or gradients of all keys own sums, in
@@ -386,6 +412,9 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
   }
   if (collective && op.lane != comm_lane_of(op.group)) {
     return reporter.add("collective", program.name, index, "on the lane of another group");
+  }
+  if (op.kind == OpKind::kGather && op.group == GroupName::kTensor) {
+    return check_shared_scores(facts, program, index, reporter);
   }
   if (op.kind == OpKind::kGather && op.group != GroupName::kShard &&
       op.group != GroupName::kContext) {

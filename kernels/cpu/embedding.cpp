@@ -18,12 +18,12 @@ template <typename Op>
 void check(const Op& op) {
   STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
   for (int64_t row = 0; row < op.rows; ++row) {
-    STRATA_CHECK(op.tokens[row] >= 0 && op.tokens[row] < op.vocabulary);
+    STRATA_CHECK(is_token(op, op.tokens[row]));
   }
 }
 
-void scale_row(const EmbeddingForward& op, int64_t row) {
-  const int64_t from = op.tokens[row] * op.cols;
+void scale_row(const EmbeddingForward& op, int64_t own, int64_t row) {
+  const int64_t from = own * op.cols;
   if (op.dtype == DType::kF32) {
     scale_to(static_cast<const float*>(op.w) + from, op.scale,
              static_cast<float*>(op.out) + row * op.cols, op.cols);
@@ -48,13 +48,16 @@ void embedding_forward(const EmbeddingForward& op) {
   const int64_t row_bytes = op.cols * bytes_of(op.dtype);
   parallel_blocks(op.rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      if (op.scale != 1.0f) {
-        scale_row(op, row);
-        continue;
+      const int64_t own = own_row(op, op.tokens[row]);
+      char* out = static_cast<char*>(op.out) + row * row_bytes;
+      if (own < 0) {
+        std::memset(out, 0, static_cast<size_t>(row_bytes));
+      } else if (op.scale != 1.0f) {
+        scale_row(op, own, row);
+      } else {
+        std::memcpy(out, static_cast<const char*>(op.w) + own * row_bytes,
+                    static_cast<size_t>(row_bytes));
       }
-      std::memcpy(static_cast<char*>(op.out) + row * row_bytes,
-                  static_cast<const char*>(op.w) + op.tokens[row] * row_bytes,
-                  static_cast<size_t>(row_bytes));
     }
   });
 }
@@ -64,8 +67,9 @@ void embedding_backward(const EmbeddingBackward& op) {
   if (!op.accumulate) fill({.count = op.vocabulary * op.cols, .value = 0.0f, .y = op.dw});
   parallel_blocks(op.cols, kBlockCols, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < op.rows; ++row) {
-      if (op.tokens[row] == op.ignored) continue;
-      float* dw = op.dw + op.tokens[row] * op.cols + begin;
+      const int64_t own = own_row(op, op.tokens[row]);
+      if (op.tokens[row] == op.ignored || own < 0) continue;
+      float* dw = op.dw + own * op.cols + begin;
       const int64_t at = row * op.cols + begin;
       if (op.scale != 1.0f) {
         add_scaled_row(op, at, end - begin, dw);

@@ -83,29 +83,34 @@ class SamplesOfRuns : public testing::Test {
     return records_of_both;
   }
 
+  // The texts are those that `strata generate` finds for the checkpoints of their steps.
+  void expect_generated(const Arguments& options) {
+    Arguments more = {"--steps", "4",    "--recipe",           "fp32", "--micro-batch",      "2",
+                      "--lr",    "0.01", "--checkpoint-every", "2",    "--keep-checkpoints", "9"};
+    more.insert(more.end(), options.begin(), options.end());
+    const Records all = expect_same_training(more);
+    for (const auto& [step, texts] : all.texts) {
+      const std::string out = run({"generate", "--model", "model", "--resume",
+                                   "sampled/checkpoints/step-00000" + std::to_string(step),
+                                   "--recipe", "fp32", "--prompts-file", "prompts.txt",
+                                   "--temperature", "0", "--max-new-tokens", "6", "--json"});
+      std::istringstream lines(out);
+      std::string line;
+      for (const std::string& text : texts) {
+        EXPECT_TRUE(std::getline(lines, line)) << out;
+        EXPECT_EQ(config::Json::parse(line, "out").find("text")->string(), text) << step;
+      }
+    }
+    EXPECT_NE(all.texts.at(2), all.texts.at(4)) << "the model has changed";
+  }
+
   const Sandbox sandbox_;
   std::string data_ = STRATA_TEXT;
 };
 
 // In fp32, where a pass over a whole text and one with a cache have the same logits to 1e-5.
 TEST_F(SamplesOfRuns, AreWhatTheModelOfTheirStepGenerates) {
-  const Arguments more = {
-      "--steps", "4",    "--recipe",           "fp32", "--micro-batch",      "2",
-      "--lr",    "0.01", "--checkpoint-every", "2",    "--keep-checkpoints", "9"};
-  const Records all = expect_same_training(more);
-  for (const auto& [step, texts] : all.texts) {
-    const std::string out = run({"generate", "--model", "model", "--resume",
-                                 "sampled/checkpoints/step-00000" + std::to_string(step),
-                                 "--recipe", "fp32", "--prompts-file", "prompts.txt",
-                                 "--temperature", "0", "--max-new-tokens", "6", "--json"});
-    std::istringstream lines(out);
-    std::string line;
-    for (const std::string& text : texts) {
-      ASSERT_TRUE(std::getline(lines, line)) << out;
-      EXPECT_EQ(config::Json::parse(line, "out").find("text")->string(), text) << step;
-    }
-  }
-  EXPECT_NE(all.texts.at(2), all.texts.at(4)) << "the model has changed";
+  expect_generated({});
   run({"report", "sampled"});
   const std::string html = read_text(sandbox_ / "sampled/report.html");
   EXPECT_NE(html.find("<h2>Samples</h2>"), html.npos);
@@ -120,6 +125,11 @@ TEST_F(SamplesOfRuns, ChangeNoBitOfTrainingOnDrives) {
 
 TEST_F(SamplesOfRuns, ChangeNoBitOfSeveralRanks) {
   expect_same_training({"--steps", "4", "--ranks", "2"});
+}
+
+// Each has logits of its part of the vocabulary.
+TEST_F(SamplesOfRuns, OfTensorRanksAreThoseOfTheWholeModel) {
+  expect_generated({"--ranks", "2", "--tensor-ranks", "2"});
 }
 
 TEST_F(SamplesOfRuns, ChangeNoBitOfTrainingOnADevice) {

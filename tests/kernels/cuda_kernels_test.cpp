@@ -4,6 +4,7 @@
 // alignments are drawn.
 #include "tests/kernels/drawn_rows.h"
 #include "tests/kernels/tested_device.h"
+#include "tests/kernels/vocabulary_parts.h"
 
 namespace strata::kernels {
 namespace {
@@ -84,10 +85,13 @@ std::vector<Floats> products(const Backend& backend, Draw& draw) {
   return {y.values(), dx.values(), dw.values(), dbias.values()};
 }
 
+// With kParts, by up to 4 ranks with a part of the vocabulary each.
+template <bool kParts>
 std::vector<Floats> loss(const Backend& backend, Draw& draw) {
   const bool chunks = draw.seed() % 6 == 0;  // beyond the rows of one
+  const int64_t least = kParts ? 10 : 1;
   const int64_t rows = chunks ? 4100 : draw.size(1, 20),
-                vocabulary = chunks ? 5 : draw.size(1, 900);
+                vocabulary = chunks ? least + 4 : draw.size(least, 900);
   const int64_t cols = draw.size(1, chunks ? 4 : 30);
   const bool gradients = draw.flag(), in_place = draw.flag(), accumulate = draw.flag();
   const auto targets = drawn_ids(draw, rows, -1, vocabulary - 1);
@@ -95,20 +99,30 @@ std::vector<Floats> loss(const Backend& backend, Draw& draw) {
   Drawn w(draw, draw.weights, vocabulary * cols, 3), dw(draw, DType::kF32, vocabulary * cols, 4);
   double sum = -1.0;
   const Interior to = in_place ? Interior(h) : Interior(dh);
-  run_op<&Backend::linear_cross_entropy>(backend, draw,
-                                         LinearCrossEntropy{.dtype = draw.weights,
-                                                            .rows = rows,
-                                                            .cols = cols,
-                                                            .vocabulary = vocabulary,
-                                                            .cap = draw.flag() ? 5.0f : 0.0f,
-                                                            .h = h,
-                                                            .w = w.data(),
-                                                            .targets = targets.data(),
-                                                            .grad_scale = 0.25f,
-                                                            .loss_sum = &sum,
-                                                            .dh = gradients ? to : Interior(),
-                                                            .dw = gradients ? dw.floats() : nullptr,
-                                                            .accumulate = accumulate});
+  const LinearCrossEntropy op = {.dtype = draw.weights,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .vocabulary = vocabulary,
+                                 .cap = draw.flag() ? 5.0f : 0.0f,
+                                 .h = h,
+                                 .w = w.data(),
+                                 .targets = targets.data(),
+                                 .grad_scale = 0.25f,
+                                 .loss_sum = &sum,
+                                 .dh = gradients ? to : Interior(),
+                                 .dw = gradients ? dw.floats() : nullptr,
+                                 .accumulate = accumulate};
+  const auto run = [&](const LinearCrossEntropy& one) {
+    run_op<&Backend::linear_cross_entropy>(backend, draw, one);
+  };
+  if constexpr (kParts) {
+    const ResultsOfParts parts = run_by_parts(op, static_cast<int>(draw.size(1, 4)), run);
+    std::vector<Floats> outputs = parts.dh;
+    for (const double found : parts.loss) EXPECT_EQ(found, parts.loss[0]);
+    outputs.insert(outputs.end(), {{static_cast<float>(parts.loss[0])}, parts.scores, dw.values()});
+    return outputs;
+  }
+  run(op);
   return {{static_cast<float>(sum)}, h.values(), dh.values(), dw.values()};
 }
 
@@ -183,7 +197,8 @@ const DrawnOp kOps[] = {{"rms norm", rms_norm, kSums},
                         {"elementwise", elementwise, 0.0f},
                         {"updates", updates, 0.0f, false, 6},
                         {"products", products, kSums, true},
-                        {"loss", loss, kExponentials, true},
+                        {"loss", loss<false>, kExponentials, true},
+                        {"loss of parts", loss<true>, kExponentials, true},
                         {"attention", attention, kExponentials, true}};
 
 class CudaKernels : public testing::TestWithParam<DrawnOp> {};
@@ -262,7 +277,7 @@ TEST(CudaTwinDeath, ATokenBeyondTheVocabularyStops) {
   const int32_t token = 2;
   const EmbeddingForward op = {
       .rows = 1, .cols = 4, .vocabulary = 2, .tokens = &token, .w = w.data(), .out = out.data()};
-  EXPECT_DEATH(twin_backend().embedding_forward(op), "vocabulary");
+  EXPECT_DEATH(twin_backend().embedding_forward(op), "tokens");
 }
 
 }  // namespace

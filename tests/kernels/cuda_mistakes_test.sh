@@ -25,7 +25,7 @@ launch.h|col += int64_t{kPack} * threads|col += int64_t{kPack} * (threads + 1)
 element.h|static uint16_t store(float value) { return nearest_bf16(value); }|static uint16_t store(float value) { return to_bf16(value); }
 element.h|if (kWhole \|\| i < left) pack.at[i] = data[i];|if (kWhole \|\| i < left - 1) pack.at[i] = data[i];
 embedding.h|r = thread; r < row; r += block.threads|r = thread; r + 1 < row; r += block.threads
-embedding.h|if (token == ignored) return;|
+embedding.h|token == ignored \|\| own < 0|own < 0
 optimizer.h|exact_mul(exact_mul(g, s.one_minus_beta2), g)|exact_mul(exact_mul(g, g), s.one_minus_beta2)
 optimizer.h|exp_avg.at[i] = canonical(m);|exp_avg.at[i] = m;
 optimizer.h|for (int width = kSquaresLanes / 2; width >= 1; width /= 2)|for (int width = 1; width < kSquaresLanes; width *= 2)
@@ -35,6 +35,8 @@ glu.h|inverse ? -sin[angles + i] : sin[angles + i]|sin[angles + i]
 column_sums.h|accumulate ? sum[col + thread] : 0.0f|0.0f
 cross_entropy.h|first ? 0.0 : *sum|0.0
 cross_entropy.h|const float hit = col + i == target ? 1.0f : 0.0f;|const float hit = col == target ? 1.0f : 0.0f;
+cross_entropy.h|targets[row] - first;|targets[row];
+cross_entropy.h| * std::exp(double{of(rank, row)[0]} - most);|;
 matmul.h|.accumulate = op.accumulate \|\| op.bias != nullptr|.accumulate = op.accumulate
 attention_rows.h|row - window + 1 > 0 ? row - window + 1 : 0|row - window > 0 ? row - window : 0
 attention_rows.h|(dp[at] - delta)|dp[at]

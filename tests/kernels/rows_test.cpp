@@ -219,12 +219,57 @@ TEST(Embedding, GivesTheBitsOfRefAndRepeats) {
        embedding_case(DType::kF32, true, 6.9f), embedding_case(DType::kBF16, false, 55.5f)});
 }
 
+// A rank has zeros for tokens of others, so the sum over ranks has the bits of the whole.
+TEST(Embedding, PartsOfTheVocabularyAddUpToTheWhole) {
+  constexpr int64_t kRows = 37, kCols = 24, kVocabulary = 101, kRanks = 3;
+  const Floats w = random_floats(kVocabulary * kCols, 1), dy = random_floats(kRows * kCols, 2);
+  std::vector<int32_t> tokens;
+  for (int64_t row = 0; row < kRows; ++row) {
+    tokens.push_back(static_cast<int32_t>(row * 7919 % kVocabulary));
+  }
+  for (const Backend* backend : {&ref_backend(), &cpu_backend()}) {
+    Floats whole(kRows * kCols), dw(kVocabulary * kCols, 9.0f);
+    Floats sum(whole.size(), 0.0f), dw_of_parts(dw.size(), 9.0f);
+    const auto both = [&](int64_t first, int64_t count, float* out, float* gradient) {
+      backend->embedding_forward({.rows = kRows,
+                                  .cols = kCols,
+                                  .vocabulary = count,
+                                  .first = first,
+                                  .vocabulary_end = kVocabulary,
+                                  .scale = 3.0f,
+                                  .tokens = tokens.data(),
+                                  .w = w.data() + first * kCols,
+                                  .out = out});
+      backend->embedding_backward({.rows = kRows,
+                                   .cols = kCols,
+                                   .vocabulary = count,
+                                   .first = first,
+                                   .vocabulary_end = kVocabulary,
+                                   .scale = 3.0f,
+                                   .tokens = tokens.data(),
+                                   .dy = dy.data(),
+                                   .dw = gradient + first * kCols});
+    };
+    Parallel(2).run([&] {
+      both(0, kVocabulary, whole.data(), dw.data());
+      for (int64_t rank = 0; rank < kRanks; ++rank) {
+        const int64_t first = kVocabulary * rank / kRanks;
+        Floats part(whole.size(), 9.0f);
+        both(first, kVocabulary * (rank + 1) / kRanks - first, part.data(), dw_of_parts.data());
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+      }
+    });
+    EXPECT_EQ(sum, whole);
+    EXPECT_EQ(dw_of_parts, dw);
+  }
+}
+
 TEST(EmbeddingDeath, ATokenBeyondTheVocabularyIsABug) {
   Floats w(8), out(8);
   const int32_t token = 2;
   const EmbeddingForward op = {
       .rows = 1, .cols = 4, .vocabulary = 2, .tokens = &token, .w = w.data(), .out = out.data()};
-  EXPECT_DEATH(cpu_backend().embedding_forward(op), "vocabulary");
+  EXPECT_DEATH(cpu_backend().embedding_forward(op), "is_token");
 }
 
 KernelCase elementwise_case(int64_t count, DType dtype) {

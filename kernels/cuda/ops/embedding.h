@@ -14,12 +14,15 @@ struct EmbeddingForwardPack {
   const int32_t* tokens;
   const typename T::Stored* w;
   typename T::Stored* out;
-  int64_t cols, vocabulary;
+  int64_t cols, vocabulary, first, end;
   float scale;
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
-    const int64_t token = tokens[row];
-    STRATA_KERNEL_CHECK(token >= 0 && token < vocabulary);
-    Four four = load_four<T, kWhole>(w + token * cols + col, cols - col);
+    STRATA_KERNEL_CHECK(tokens[row] >= 0 && tokens[row] < end);
+    const int64_t own = tokens[row] - first;
+    Four four = {};
+    if (own >= 0 && own < vocabulary) {
+      four = load_four<T, kWhole>(w + own * cols + col, cols - col);
+    }
     for (int i = 0; i < kPack; ++i) four.at[i] = scale * four.at[i];
     store_four<T, kWhole>(out + row * cols + col, cols - col, four);
   }
@@ -30,14 +33,15 @@ struct EmbeddingBackwardRow {
   const int32_t* tokens;
   const typename T::Stored* dy;
   float* dw;
-  int64_t rows, cols, vocabulary;
+  int64_t rows, cols, vocabulary, first, end;
   float scale;
   int32_t ignored;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
     const int32_t token = tokens[row];
-    STRATA_KERNEL_CHECK(token >= 0 && token < vocabulary);
-    if (token == ignored) return;
+    STRATA_KERNEL_CHECK(token >= 0 && token < end);
+    const int64_t own = token - first;
+    if (token == ignored || own < 0 || own >= vocabulary) return;
     const int is_later = block.reduce(
         [&](int thread) {
           int found = 0;
@@ -48,7 +52,7 @@ struct EmbeddingBackwardRow {
     if (is_later != 0) return;
     block.each([&](int thread) {
       each_pack(thread, block.threads, cols, [&](int64_t col) {
-        float* to = dw + token * cols + col;
+        float* to = dw + own * cols + col;
         Four sum = load_pack<kWhole>(to, cols - col);
         for (int64_t r = row; r < rows; ++r) {
           if (tokens[r] != token) continue;
@@ -99,6 +103,11 @@ struct PositionBackwardPack {
   }
 };
 
+template <typename Op>
+int64_t tokens_end(const Op& op) {
+  return op.vocabulary_end > 0 ? op.vocabulary_end : op.vocabulary;
+}
+
 template <typename On>
 void embedding_forward(On& on, const EmbeddingForward& op) {
   STRATA_CHECK(op.rows > 0 && op.cols > 0);
@@ -108,8 +117,8 @@ void embedding_forward(On& on, const EmbeddingForward& op) {
     auto* out = elements<T>(op.out);
     with_flag(op.cols % kPack == 0 && is_packed(w) && is_packed(out), [&](auto flag) {
       on.grid(op.rows, op.cols,
-              EmbeddingForwardPack<T, decltype(flag)::value>{op.tokens, w, out, op.cols,
-                                                             op.vocabulary, op.scale});
+              EmbeddingForwardPack<T, decltype(flag)::value>{
+                  op.tokens, w, out, op.cols, op.vocabulary, op.first, tokens_end(op), op.scale});
     });
   });
 }
@@ -124,7 +133,8 @@ void embedding_backward(On& on, const EmbeddingBackward& op) {
     with_flag(op.cols % kPack == 0 && is_packed(dy) && is_packed(op.dw), [&](auto flag) {
       on.blocks(op.rows, row_threads(op.cols),
                 EmbeddingBackwardRow<T, decltype(flag)::value>{
-                    op.tokens, dy, op.dw, op.rows, op.cols, op.vocabulary, op.scale, op.ignored});
+                    op.tokens, dy, op.dw, op.rows, op.cols, op.vocabulary, op.first, tokens_end(op),
+                    op.scale, op.ignored});
     });
   });
 }
