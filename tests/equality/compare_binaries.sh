@@ -5,9 +5,10 @@
 # weights, the loss that `strata eval` finds for them and, where there is a tokenizer, what they generate.
 # JSON has the shortest digits that give a double back, so equal text is equal bits.
 #
-#   compare_binaries.sh OLD_STRATA NEW_STRATA [--only REGEX] [--dir DIR]
+#   compare_binaries.sh OLD_STRATA NEW_STRATA [--only REGEX] [--dir DIR] [--without-state]
 #
 #   --only REGEX   the configurations whose names match
+#   --without-state   not the hash of the state, which programs before tensor ranks made otherwise
 #   --dir DIR      work there, on a drive and not in memory (default: a new folder in /var/tmp). What differs stays
 #
 # One line a configuration, then `N passed, N failed`; the exit status is 1 where one failed. A configuration that
@@ -194,7 +195,7 @@ large       | --vocab-size 500 --hidden 192 --layers 5 --heads 6 --kv-heads 3 --
 readonly train_only='(eval-every|export-dtype|seed|shuffle)'
 
 usage() {
-  echo "usage: compare_binaries.sh OLD_STRATA NEW_STRATA [--only REGEX] [--dir DIR]" >&2
+  echo "usage: compare_binaries.sh OLD_STRATA NEW_STRATA [--only REGEX] [--dir DIR] [--without-state]" >&2
   exit 2
 }
 
@@ -205,8 +206,14 @@ shift 2
 only=.
 dir=
 scratch=false
+has_state=true
 while (($# > 0)); do
   case $1 in
+    --without-state)
+      has_state=false
+      shift
+      continue
+      ;;
     --only) only=${2:?$(usage)} ;;
     --dir) dir=${2:?$(usage)} ;;
     *) usage ;;
@@ -279,7 +286,7 @@ numbers() {
     awk -F ': ' '$1 == "\"step\"" { step = $2; next } { print "step " step " " $1 ": " $2 }' |
     tr -d '"'
   echo "held-out loss: $(json_value held_out_loss "$out.json")"
-  echo "state: $(json_value state_hash "$out.json" | tr -d '"')"
+  if $has_state; then echo "state: $(json_value state_hash "$out.json" | tr -d '"')"; fi
   (cd "$out/model" && sha256sum model*.safetensors) || return 1
   strata "$side" "$name" "eval $seen $(with data "$@")" > "$out.eval" || return 1
   echo "loss of the exported model: $(json_value loss "$out.eval")"
@@ -390,8 +397,8 @@ perl -e 'my $x = 1; print pack "v*", map { $x = ($x * 1103515245 + 12345) % 2147
 perl -e 'while (<>) { print qq({"prompt": "$1", "completion": "$2"}\n) if /^([A-Za-z ,]{8,}?) ([A-Za-z ,.]+)$/ }' \
   text.txt > records.jsonl
 # With a device for each rank, so that `plan` counts the memory of all ranks, as `train` does.
-# Older programs know no nvme_count.
-sed -e 's/^cores/device_count = 4\n&/' -e '/^nvme_count/d' "$root/examples/machines/small-2core.toml" > machine.toml
+# Older programs know neither nvme_count nor nvme_bytes.
+sed -e 's/^cores/device_count = 4\n&/' -e '/^nvme_count/d' -e '/^nvme_bytes/d' "$root/examples/machines/small-2core.toml" > machine.toml
 cat > groups.toml << 'END'
 [[group]]
 match = ".*embed.*"

@@ -38,7 +38,7 @@ cross_entropy.h|const float hit = col + i == target ? 1.0f : 0.0f;|const float h
 cross_entropy.h|targets[row] - first;|targets[row];
 cross_entropy.h| * std::exp(double{of(rank, row)[0]} - most);|;
 matmul.h|.accumulate = op.accumulate \|\| op.bias != nullptr|.accumulate = op.accumulate
-attention_rows.h|row - window + 1 > 0 ? row - window + 1 : 0|row - window > 0 ? row - window : 0
+attention_rows.h|row - window + 1 > key) key = row - window + 1|row - window > key) key = row - window
 attention_rows.h|(dp[at] - delta)|dp[at]
 attention.h|.accumulate = true,|
 '
