@@ -18,9 +18,18 @@ namespace {
 using config::Json;
 
 constexpr const char* kFormat = "strata checkpoint";
-// Of a checkpoint without tensor ranks, and of the others, which older programs must refuse.
+// Of a checkpoint without tensor ranks, of tensor ranks that each had the whole vocabulary, and of
+// those that cut it. Older programs must refuse what they would read otherwise.
 constexpr int64_t kVersion = 1;
 constexpr int64_t kVersionOfSlices = 2;
+constexpr int64_t kVersionOfVocabulary = 3;
+constexpr int64_t kVersionMost = kVersionOfVocabulary;
+
+int64_t version_of(const CheckpointManifest& manifest) {
+  if (manifest.tensor_ranks == 1) return kVersion;
+  return manifest.cuts_vocabulary ? kVersionOfVocabulary : kVersionOfSlices;
+}
+
 constexpr int64_t kBytesMax = int64_t{1} << 48;  // of a file: the most that block_address can hold
 constexpr int64_t kWorldMax = int64_t{1} << 16;
 constexpr config::JsonLimits kLimits = {.bytes = int64_t{1} << 28, .values = int64_t{1} << 24};
@@ -192,11 +201,11 @@ void refuse_later_version(std::string_view text, const std::string& source) {
   const Json* format = json->find("format");
   const Json* version = json->find("version");
   if (format == nullptr || !format->is_string() || format->string() != kFormat) return;
-  if (version == nullptr || version->int64().value_or(0) <= kVersionOfSlices) return;
+  if (version == nullptr || version->int64().value_or(0) <= kVersionMost) return;
   throw Error(ErrorCode::kConfig,
               fmt::format("cannot read checkpoint: {}: it has format version {}, this program "
                           "reads {} (use the version that wrote it)",
-                          source, version->dump(), kVersionOfSlices));
+                          source, version->dump(), kVersionMost));
 }
 
 // Reads a text that was sealed as one of `version` at most.
@@ -258,7 +267,7 @@ std::string to_text(const CheckpointManifest& manifest) {
   Json files = Json::array();
   for (const StateFile& file : manifest.files) files.push_back(json_of(file));
   Json json = Json::object();
-  const int64_t version = manifest.tensor_ranks > 1 ? kVersionOfSlices : kVersion;
+  const int64_t version = version_of(manifest);
   json.set("format", kFormat);
   json.set("version", version);
   json.set("step", manifest.step);
@@ -268,7 +277,7 @@ std::string to_text(const CheckpointManifest& manifest) {
   json.set("recipe", name_of(manifest.recipe));
   json.set("world", manifest.world);
   json.set("zero_stage", manifest.zero_stage);
-  if (version == kVersionOfSlices) {
+  if (version != kVersion) {
     json.set("tensor_ranks", manifest.tensor_ranks);
     json.set("shard_ranks", manifest.shard_ranks);
   }
@@ -280,10 +289,10 @@ std::string to_text(const CheckpointManifest& manifest) {
 }
 
 CheckpointManifest parse_manifest(std::string_view text, const std::string& source) {
-  const Json json = unsealed(text, kVersionOfSlices, source);
+  const Json json = unsealed(text, kVersionMost, source);
   const Members members(json, source);
   if (members.string("format") != kFormat) refuse(source, "it is not a checkpoint's manifest");
-  const int64_t version = members.integer("version", kVersion, kVersionOfSlices);
+  const int64_t version = members.integer("version", kVersion, kVersionMost);
   CheckpointManifest manifest;
   manifest.step = members.integer("step", 0, INT64_MAX);
   if (json.find("updates") != nullptr) {
@@ -294,7 +303,8 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   manifest.recipe = static_cast<Recipe>(members.choice("recipe", recipe_names()));
   manifest.world = static_cast<int>(members.integer("world", 1, kWorldMax));
   manifest.zero_stage = static_cast<int>(members.integer("zero_stage", 0, 3));
-  if (version == kVersionOfSlices) {
+  if (version != kVersion) {
+    manifest.cuts_vocabulary = version == kVersionOfVocabulary;
     manifest.tensor_ranks = static_cast<int>(members.integer("tensor_ranks", 2, manifest.world));
     manifest.shard_ranks = static_cast<int>(members.integer("shard_ranks", 1, manifest.world));
   }

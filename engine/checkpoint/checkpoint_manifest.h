@@ -58,6 +58,7 @@ struct CheckpointManifest {
   // Rank r wrote the slice of tensor rank r % tensor_ranks, with the offsets of shard_ranks shards,
   // which tell nothing where there is one tensor rank.
   int tensor_ranks = 1;
+  bool cuts_vocabulary = true;  // tensor ranks have own tokens of embedding and head
   int shard_ranks = 1;
   uint64_t state_hash = 0;
   config::Json model;    // from model_identity()

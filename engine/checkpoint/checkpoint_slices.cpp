@@ -41,7 +41,8 @@ std::vector<model::ModelSpec> stored_slices(const CheckpointManifest& manifest,
                             "model (use another checkpoint)",
                             source, manifest.tensor_ranks));
   }
-  return model::tensor_slices(whole, manifest.tensor_ranks, manifest.shard_ranks);
+  return model::tensor_slices(whole, manifest.tensor_ranks, manifest.shard_ranks,
+                              manifest.cuts_vocabulary);
 }
 
 bool is_stored(const model::ModelSpec& slice, const model::Parameter& parameter) {

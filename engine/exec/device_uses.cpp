@@ -31,6 +31,10 @@ void Executor::Impl::DeviceUses::open(const Instance& instance, const plan::Op& 
   opens_->begin("use", ranges_);
   impl_.clear_gradients(op, zeroes);
   opened_ = first_ = opens_->end();
+  opened_s_.reset();
+}
+
+void Executor::Impl::DeviceUses::give() {
   stream_ ? opens_->let_wait(*stream_, opened_) : await_completed(*opens_, opened_);
 }
 
@@ -48,7 +52,7 @@ void Executor::Impl::DeviceUses::close(Instance& instance, uint32_t op, bool is_
   if (stream_) lane_.wait_for(*stream_);
   lane_.begin(plan::contract_of(of.kind).name, ranges_);
   (void)lane_.end();
-  closed_use(count) = {&instance, op, first_, is_skipped, is_last};
+  closed_use(count) = {&instance, op, first_, opened_s_, is_skipped, is_last};
   closed_.store(count);
   impl_.progress_.publish(Lane::kCompute, Stage::kIssued);
   impl_.progress_.notify();
@@ -64,6 +68,7 @@ void Executor::Impl::DeviceUses::copy(const Instance& instance, const plan::Op& 
   opens_->copy(copied.to, copied.from, copied.bytes);
   opened_ = opens_->end();
   await_completed(*opens_, opened_);
+  if (!opened_s_) opened_s_ = opens_->span_of(first_).end_s;  // before copies take its place
   if (stream_) opens_->let_wait(*stream_, opened_);
 }
 
@@ -82,7 +87,8 @@ void Executor::Impl::DeviceUses::publish() {
     await_completed(lane_, next);
     const Closed use = closed_use(next);
     const double end_s = lane_.span_of(next).end_s;
-    const double begin_s = std::max(last_end_s, opens_->span_of(use.opened).end_s);
+    const double opened_s = use.opened_s ? *use.opened_s : opens_->span_of(use.opened).end_s;
+    const double begin_s = std::min(end_s, std::max(last_end_s, opened_s));
     impl_.finish_use(*use.instance, {use.op, begin_s, end_s}, use.is_skipped, use.is_last);
     last_end_s = end_s;
   }

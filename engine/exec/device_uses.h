@@ -26,6 +26,7 @@ class Executor::Impl::DeviceUses {
 
   // After the op's waits hold. `zeroes` as in clear_gradients().
   void open(const Instance& instance, const plan::Op& op, std::optional<void*> stream, bool zeroes);
+  void give();  // what open() did precedes the caller's work
   void close(Instance& instance, uint32_t op, bool is_skipped, bool is_last);
   void copy(const Instance& instance, const plan::Op& op, const Copied& copied);
 
@@ -39,7 +40,8 @@ class Executor::Impl::DeviceUses {
   struct Closed {
     Instance* instance = nullptr;
     uint32_t op = 0;
-    int64_t opened = 0;  // its first op of opens_
+    int64_t opened = 0;              // its first op of opens_
+    std::optional<double> opened_s;  // when that had ended, where it is known
     bool is_skipped = false;
     bool is_last = false;  // of the instance
   };
@@ -56,6 +58,7 @@ class Executor::Impl::DeviceUses {
   std::optional<void*> stream_;  // of the open use
   int64_t opened_ = 0;           // ops of opens_
   int64_t first_ = 0;            // which of them opened the use
+  std::optional<double> opened_s_;
 
   std::array<Closed, 2 * kDepth> uses_;  // published by closed_
   std::atomic<int64_t> closed_ = 0;

@@ -68,6 +68,7 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass, const UseMode& mode) {
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }
   open_use(mode, false);
+  if (device_uses_) while_lanes_work([&] { device_uses_->give(); });
   return used(segment);
 }
 

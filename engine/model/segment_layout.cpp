@@ -279,16 +279,34 @@ void lay_embedding(SegmentLayout& layout, const Shapes& s) {
   finish_forward(layout, forward);
 }
 
+struct HeadScratch {
+  int64_t loss = 0;
+  int64_t logits = 0;
+};
+
+// For the ranks with the most tokens and for those with one fewer, which may need more: their
+// chunks can have more rows.
+HeadScratch head_scratch(const Shapes& s, const TokenRange& tokens) {
+  const int64_t least = s.tensor.cuts_vocabulary ? s.a.vocabulary / s.tensor.ranks : tokens.most;
+  HeadScratch most;
+  for (int64_t count = least; count <= tokens.most; ++count) {
+    const kernels::LinearCrossEntropy loss{
+        .dtype = s.dtype, .rows = s.tokens(), .cols = s.a.hidden, .vocabulary = count};
+    const kernels::MatMulForward logits{
+        .dtype = s.dtype, .rows = s.batch.logit_rows(), .outputs = count, .inputs = s.a.hidden};
+    if (!s.batch.is_cached()) {
+      most.loss = std::max(most.loss, kernels::workspace_bytes(loss, s.device));
+    }
+    most.logits = std::max(most.logits, kernels::workspace_bytes(logits, s.device));
+  }
+  return most;
+}
+
 void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& s,
               const TokenRange& tokens, ParameterRole role) {
   const Architecture& a = s.a;
   layout.out_of = projections_of(matrix_owner, {{role, ParameterRole::kOther}});
-  const kernels::LinearCrossEntropy loss_op{
-      .dtype = s.dtype, .rows = s.tokens(), .cols = a.hidden, .vocabulary = tokens.most};
-  const kernels::MatMulForward logits_op{
-      .dtype = s.dtype, .rows = s.batch.logit_rows(), .outputs = tokens.most, .inputs = a.hidden};
-  const int64_t loss_scratch =
-      s.batch.is_cached() ? 0 : kernels::workspace_bytes(loss_op, s.device);
+  const HeadScratch scratch = head_scratch(s, tokens);
 
   Packer forward;
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
@@ -296,14 +314,13 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
   if (s.tensor.cuts_vocabulary) {
     layout.own_logits = forward.add_floats(s.batch.logit_rows() * tokens.most);
   }
-  layout.forward_scratch =
-      forward.add(std::max(loss_scratch, kernels::workspace_bytes(logits_op, s.device)));
+  layout.forward_scratch = forward.add(std::max(scratch.loss, scratch.logits));
   finish_forward(layout, forward);
 
   Packer backward;
   layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
   layout.rstd = backward.add_floats(s.norm_numbers());
-  layout.backward_scratch = backward.add(std::max(loss_scratch, s.norm_scratch()));
+  layout.backward_scratch = backward.add(std::max(scratch.loss, s.norm_scratch()));
   layout.backward_bytes = backward.pages();
 }
 

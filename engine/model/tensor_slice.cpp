@@ -117,13 +117,13 @@ void require_sliceable(const Architecture& a, int ranks) {
   divide("feed-forward columns", a.feed_forward);
 }
 
-ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice) {
+ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice, bool cuts_vocabulary) {
   STRATA_CHECK(slice.rank >= 0 && slice.rank < slice.ranks && whole.tensor.ranks == 1);
   require_sliceable(whole.architecture, slice.ranks);
   ModelSpec spec = whole;
   if (slice.ranks == 1) return spec;
   spec.tensor = slice;
-  spec.tensor.cuts_vocabulary = spec.architecture.vocabulary >= slice.ranks;
+  spec.tensor.cuts_vocabulary = cuts_vocabulary && spec.architecture.vocabulary >= slice.ranks;
   spec.architecture.heads /= slice.ranks;
   const bool shares_heads = slice.ranks > spec.architecture.kv_heads;
   spec.architecture.kv_heads = shares_heads ? 1 : spec.architecture.kv_heads / slice.ranks;
@@ -137,10 +137,11 @@ ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice) {
   return spec;
 }
 
-std::vector<ModelSpec> tensor_slices(const ModelSpec& whole, int ranks, int shard_count) {
+std::vector<ModelSpec> tensor_slices(const ModelSpec& whole, int ranks, int shard_count,
+                                     bool cuts_vocabulary) {
   std::vector<ModelSpec> slices;
   for (int rank = 0; rank < ranks; ++rank) {
-    slices.push_back(tensor_slice(whole, {rank, ranks}));
+    slices.push_back(tensor_slice(whole, {rank, ranks}, cuts_vocabulary));
     assign_offsets(slices.back(), shard_count);
   }
   return slices;

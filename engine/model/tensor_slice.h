@@ -26,10 +26,13 @@ TokenRange own_tokens(const ModelSpec& spec);
 // Throws Error (kConfig) when the blocks of a model cannot be divided among so many ranks.
 void require_sliceable(const Architecture& architecture, int ranks);
 
-// What rank `slice.rank` has of a model, without offsets. Throws as require_sliceable.
-ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice);
+// What rank `slice.rank` has of a model, without offsets. The vocabulary is cut if there is a token
+// for each rank, unless `cuts_vocabulary` is false (old checkpoints). Throws as require_sliceable.
+ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice,
+                       bool cuts_vocabulary = true);
 
 // What each of so many ranks has of it, with the offsets of `shard_count` ranks that share a slice.
-std::vector<ModelSpec> tensor_slices(const ModelSpec& whole, int ranks, int shard_count);
+std::vector<ModelSpec> tensor_slices(const ModelSpec& whole, int ranks, int shard_count,
+                                     bool cuts_vocabulary = true);
 
 }  // namespace strata::model

@@ -80,9 +80,7 @@ std::vector<std::string> folders_of(const std::string& model_directory) {
   return {model_directory, templates};
 }
 
-}  // namespace
-
-void require_only_model_files(const std::string& directory, const std::string& model_directory) {
+void check_listed(const std::string& directory, const std::string& model_directory) {
   const BlockingCall call("list", directory);
   if (!fs::is_directory(directory)) return;
   const std::vector<std::string> copied = names_in(model_directory);
@@ -102,6 +100,13 @@ void require_only_model_files(const std::string& directory, const std::string& m
                             "no part of the model (move that away, or give another path)",
                             directory, entry.path().filename().string()));
   }
+}
+
+}  // namespace
+
+void require_only_model_files(const std::string& directory, const std::string& model_directory) {
+  guarded("cannot look at the files of: " + directory,
+          [&] { check_listed(directory, model_directory); });
 }
 
 void check_other_files(const std::string& model_directory) {

@@ -228,7 +228,9 @@ void Live::end_micro_batch() {
 
 void Live::release() {
   require_acquired("release");
+  failed_ = true;  // unless it returns
   executor_.done();
+  failed_ = false;
   acquired_ = false;
   --passes_left_;
 }

@@ -59,6 +59,22 @@ TEST(TensorSlice, PartsOfTheVocabularyFollowEachOtherAndLieAtTheSamePlaces) {
   }
 }
 
+// A chunk of the loss can have more rows where a rank has a token less.
+TEST(TensorSlice, BuffersSufficeForEveryShareOfTheVocabulary) {
+  const ModelSpec whole = build_spec(small(32769, false));
+  const BatchShape shape{1, 512};
+  const kernels::DeviceDescription device{.threads = 2};
+  for (const ModelSpec& slice : tensor_slices(whole, 2, 1)) {
+    const int head = static_cast<int>(slice.segments.size()) - 1;
+    const SegmentLayout layout = segment_layout(slice, head, shape, Recipe::kFp32, device);
+    const kernels::LinearCrossEntropy loss{.rows = shape.tokens(),
+                                           .cols = whole.architecture.hidden,
+                                           .vocabulary = own_tokens(slice).count};
+    EXPECT_GE(layout.forward_scratch.bytes, kernels::workspace_bytes(loss, device));
+    EXPECT_GE(layout.backward_scratch.bytes, kernels::workspace_bytes(loss, device));
+  }
+}
+
 TEST(TensorSlice, AVocabularyOfFewerTokensThanRanksIsNotCut) {
   const ModelSpec whole = build_spec(small(7, true));
   for (const ModelSpec& slice : tensor_slices(whole, 8, 1)) {

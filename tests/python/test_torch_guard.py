@@ -106,3 +106,11 @@ def test_compiled_blocks_have_the_losses_of_plain_ones():
         block.compile(backend="aot_eager")
     losses = [step_of(model, state, step, loss_of) for step in range(3)]
     assert losses == pytest.approx(expected, rel=2e-5)
+
+
+def test_a_device_among_the_options_is_refused_since_the_model_would_not_be_there():
+    model = new_model()
+    given = options(device="emulated", device_memory="64MiB")
+    with pytest.raises(strata.ConfigError, match=r"give it as offload\(..., device=\)"):
+        strata.torch.offload(model, lambda: loss_of(model, 0), given)
+    assert all(parameter.numel() > 0 for parameter in model.parameters())

@@ -8,11 +8,11 @@
 namespace strata::test {
 namespace {
 
-constexpr int64_t kSizes[] = {150016, 4099, 96000, 150016, 64, 96000, 120000, 33333};
-constexpr int kOfModel = 8;
+constexpr int64_t kDeviceUnitSizes[] = {150016, 4099, 96000, 150016, 64, 96000, 120000, 33333};
+constexpr int kDeviceUnits = 8;
 constexpr const char* kOnDevice = ", \"device\": \"emulated\", \"device_memory\": \"3MiB\"";
 
-using Planes = std::array<std::vector<float>, 3 * kOfModel>;
+using DevicePlanes = std::array<std::vector<float>, 3 * kDeviceUnits>;
 
 class UnitDevice : public SessionTest {
  protected:
@@ -20,7 +20,7 @@ class UnitDevice : public SessionTest {
     const std::string options =
         R"({"recipe": "fp32", "threads": 1, "accumulate": 2, "clip": 1)" + more + "}";
     std::vector<Unit> units;
-    for (const int64_t size : kSizes) {
+    for (const int64_t size : kDeviceUnitSizes) {
       const std::string name(1, static_cast<char>('a' + units.size()));
       units.push_back({.name = "unit " + name, .tensors = {{name, {size}}}});
     }
@@ -38,8 +38,8 @@ class UnitDevice : public SessionTest {
 
   // The gradient of a unit depends on its weights. All goes through the caller's own memory.
   static void add_gradient(Session& session, int unit, const UnitUse& use) {
-    const auto count = static_cast<size_t>(kSizes[unit]);
-    const int64_t bytes = kSizes[unit] * 4;
+    const auto count = static_cast<size_t>(kDeviceUnitSizes[unit]);
+    const int64_t bytes = kDeviceUnitSizes[unit] * 4;
     std::vector<float> weights(count), gradient(count);
     session.copy(weights.data(), use.weights, bytes);
     if (!use.overwrites) session.copy(gradient.data(), use.gradient, bytes);
@@ -47,11 +47,11 @@ class UnitDevice : public SessionTest {
     session.copy(use.gradient, gradient.data(), bytes);
   }
   static void pass(Session& session, bool zeroes) {
-    for (int unit = 0; unit < kOfModel; ++unit) {
+    for (int unit = 0; unit < kDeviceUnits; ++unit) {
       session.acquire(unit, UnitPass::kForward);
       session.release();
     }
-    for (int unit = kOfModel; unit-- > 0;) {
+    for (int unit = kDeviceUnits; unit-- > 0;) {
       const UnitUse use = session.acquire(unit, UnitPass::kBackward, {.zeroes = zeroes});
       EXPECT_FALSE(zeroes && use.overwrites);
       add_gradient(session, unit, use);
@@ -63,19 +63,19 @@ class UnitDevice : public SessionTest {
     for (int m = 0; m < 2; ++m) pass(session, zeroes);
     return session.end({.lr = 0.01});
   }
-  static Planes read(Session& session) {
-    Planes planes;
+  static DevicePlanes read(Session& session) {
+    DevicePlanes planes;
     for (const StatePlane plane :
          {StatePlane::kWeights, StatePlane::kExpAvg, StatePlane::kExpAvgSq}) {
       session.read(plane, [&](int unit, int, int64_t first, std::span<const float> values) {
-        auto& whole = planes[static_cast<size_t>(static_cast<int>(plane) * kOfModel + unit)];
-        whole.resize(static_cast<size_t>(kSizes[unit]), NAN);
+        auto& whole = planes[static_cast<size_t>(static_cast<int>(plane) * kDeviceUnits + unit)];
+        whole.resize(static_cast<size_t>(kDeviceUnitSizes[unit]), NAN);
         std::ranges::copy(values, whole.begin() + first);
       });
     }
     return planes;
   }
-  Planes state_after(int steps, const std::string& more, bool zeroes = false) {
+  DevicePlanes state_after(int steps, const std::string& more, bool zeroes = false) {
     Session session = open(more);
     session.load(fill);
     for (int i = 0; i < steps; ++i) EXPECT_TRUE(step(session, zeroes).applied);
@@ -93,7 +93,7 @@ class UnitDevice : public SessionTest {
 };
 
 TEST_F(UnitDevice, HasTheStateOfTheHost) {
-  const Planes host = state_after(3, "");
+  const DevicePlanes host = state_after(3, "");
   EXPECT_EQ(state_after(3, "", true), host);
   for (const std::string& place : {std::string(), on_drives()}) {
     EXPECT_EQ(state_after(3, kOnDevice + place, false), host) << place;
@@ -106,7 +106,7 @@ TEST_F(UnitDevice, KeepsToBothBudgets) {
   session.load(fill);
   step(session);
   const UnitStatistics counts = session.statistics();
-  EXPECT_GT(counts.device_bytes, kSizes[0] * 4);
+  EXPECT_GT(counts.device_bytes, kDeviceUnitSizes[0] * 4);
   EXPECT_LE(counts.device_bytes, 3 << 20);
   EXPECT_LE(counts.host_bytes, 9 << 19);
   EXPECT_GT(counts.nvme_bytes_read, 0);
@@ -114,12 +114,12 @@ TEST_F(UnitDevice, KeepsToBothBudgets) {
 
 // With room for everything, the state lives on the device and nothing else moves.
 TEST_F(UnitDevice, UpdatesAreDoneWhereTheStateLies) {
-  const Planes host = state_after(2, "");
+  const DevicePlanes host = state_after(2, "");
   EXPECT_EQ(state_after(2, R"(, "device": "emulated", "device_memory": "64MiB")"), host);
 }
 
 TEST_F(UnitDevice, GoesOnFromACheckpointOfTheHost) {
-  const Planes host = state_after(3, "");
+  const DevicePlanes host = state_after(3, "");
   Session first = open("");
   first.load(fill);
   step(first);
@@ -132,7 +132,7 @@ TEST_F(UnitDevice, GoesOnFromACheckpointOfTheHost) {
 }
 
 TEST_F(UnitDevice, DiscardsAndForwardsLeaveTheStateAlone) {
-  const Planes host = state_after(1, "");
+  const DevicePlanes host = state_after(1, "");
   Session session = open(kOnDevice + on_drives());
   session.load(fill);
   step(session);
@@ -140,7 +140,7 @@ TEST_F(UnitDevice, DiscardsAndForwardsLeaveTheStateAlone) {
   (void)session.acquire(0, UnitPass::kForward);
   session.discard();
   session.begin_forward();
-  for (int unit = 0; unit < kOfModel; ++unit) {
+  for (int unit = 0; unit < kDeviceUnits; ++unit) {
     const UnitUse use = session.acquire(unit, UnitPass::kForward);
     float value = NAN;
     session.copy(&value, use.weights, sizeof(value));

@@ -81,11 +81,44 @@ TEST_F(WrittenCheckpoints, OfAnyMeshAreReadByAnyOther) {
   }
 }
 
+// Earlier programs gave each tensor rank the whole vocabulary. Their manifests say so.
+TEST_F(WrittenCheckpoints, OfRanksWithTheWholeVocabularyAreRead) {
+  test::Draw draw(4);
+  const model::ModelSpec whole =
+      test::random_spec_of(draw, test::sliceable_architecture(draw, 4), 1, false);
+  Written what = {.spec = &whole, .world = 4, .tensor = 2};
+  const std::string path = write(1, what);
+  const uint64_t hash = read_manifest(path).state_hash;
+  what.cuts_vocabulary = false;
+  CheckpointManifest manifest = read_manifest(path);
+  manifest.cuts_vocabulary = false;
+  const CheckpointCommit commit(directory_, 2, int64_t{1} << 20);
+  manifest.nonce = commit.nonce();
+  manifest.state_hash = 0;
+  for (int rank = 0; rank < what.world; ++rank) {
+    StateFile& file = manifest.files[static_cast<size_t>(rank)];
+    file = write_rank(commit, what, rank);
+    manifest.state_hash += file.state_hash;
+    std::filesystem::rename(commit.partial() + "/" + file.name, path + "/" + file.name);
+  }
+  std::ofstream(path + "/manifest.json") << to_text(manifest);
+  verify_checkpoint(path);
+  EXPECT_EQ(read_manifest(path).state_hash, hash);
+  for (const MeshOfTest& readers : {MeshOfTest{1, 1}, {2, 2}, {4, 4}}) {
+    expect_read_by(readers, path, whole, what.recipe, what.seed);
+  }
+}
+
 // What all tensor ranks have is in the files once.
 TEST_F(WrittenCheckpoints, OfSlicesHaveEveryElementOnce) {
   test::Draw draw(3);
   model::Architecture architecture = test::sliceable_architecture(draw, 4);
-  architecture.vocabulary = 100000;  // the embedding is not sliced
+  for (const model::Family& family : model::families()) {
+    if (family.position != model::Position::kLearned) continue;
+    test::become_family(draw, family, architecture);
+    break;
+  }
+  architecture.max_position = 100000;  // all ranks have the rows of positions
   const model::ModelSpec whole = test::random_spec_of(draw, architecture, 1, false);
   const auto bytes_of = [&](int tensor) {
     const std::string path = write(1, {.spec = &whole, .world = tensor, .tensor = tensor});

@@ -94,7 +94,7 @@ TEST_F(ManifestTest, OfTensorRanksHasALaterVersion) {
   EXPECT_NE(to_text(manifest_).find("\"version\": 1"), std::string::npos);
   manifest_.tensor_ranks = 2;
   const std::string text = to_text(manifest_);
-  EXPECT_NE(text.find("\"version\": 2"), std::string::npos);
+  EXPECT_NE(text.find("\"version\": 3"), std::string::npos);
   const CheckpointManifest read = parse_manifest(text, "the manifest");
   EXPECT_EQ(read.tensor_ranks, 2);
   EXPECT_EQ(to_text(read), text);

@@ -31,8 +31,10 @@ inline model::ModelSpec spec_for(const model::Architecture& architecture, int sh
 }
 
 // What a rank of a mesh has of a model.
-inline model::ModelSpec slice_for(const model::ModelSpec& whole, const plan::Mesh& mesh) {
-  model::ModelSpec slice = model::tensor_slice(whole, {mesh.tensor_rank(), mesh.tensor});
+inline model::ModelSpec slice_for(const model::ModelSpec& whole, const plan::Mesh& mesh,
+                                  bool cuts_vocabulary = true) {
+  model::ModelSpec slice =
+      model::tensor_slice(whole, {mesh.tensor_rank(), mesh.tensor}, cuts_vocabulary);
   model::assign_offsets(slice, mesh.shards());
   return slice;
 }
@@ -91,6 +93,7 @@ class WrittenCheckpoints : public testing::Test {
     uint64_t seed = 1;
     int tensor = 1;
     int context = 1;
+    bool cuts_vocabulary = true;
     plan::Mesh mesh_of(int rank) const {
       return {.world = world, .rank = rank, .tensor = tensor, .context = context};
     }
@@ -99,7 +102,7 @@ class WrittenCheckpoints : public testing::Test {
   // What one rank writes into the partial checkpoint.
   static StateFile write_rank(const CheckpointCommit& commit, const Written& what, int rank) {
     const plan::Mesh mesh = what.mesh_of(rank);
-    const model::ModelSpec slice = slice_for(*what.spec, mesh);
+    const model::ModelSpec slice = slice_for(*what.spec, mesh, what.cuts_vocabulary);
     const shard::Layout layout = shard::make_layout(slice, mesh.shards());
     CheckpointWriterOptions options;
     options.partial = commit.partial();
@@ -128,7 +131,7 @@ class WrittenCheckpoints : public testing::Test {
   }
 
   std::string write(int64_t step, const Written& what) const {
-    const model::ModelSpec slice = slice_for(*what.spec, what.mesh_of(0));
+    const model::ModelSpec slice = slice_for(*what.spec, what.mesh_of(0), what.cuts_vocabulary);
     CheckpointCommit commit(directory_, step, checkpoint_bytes(slice, what.recipe));
     std::vector<StateFile> files;
     for (int rank = what.world - 1; rank >= 0; --rank) {  // in any order

@@ -36,7 +36,12 @@ def options_of(device: torch.device) -> dict[str, Any]:
 def tensor_over(memory: Any, device: torch.device) -> torch.Tensor:
     """A tensor over memory of the store or of new_bytes(), which it holds."""
     if isinstance(memory, DeviceMemory):
-        return torch.as_tensor(memory, device=device)
+        tensor = torch.as_tensor(memory, device=device)
+        if tensor.numel() > 0 and tensor.data_ptr() != memory.address:
+            raise lib.InternalError(
+                f"device: {device}: PyTorch copied the store's memory to {tensor.device}"
+            )
+        return tensor
     if isinstance(memory, np.ndarray):
         return torch.from_numpy(memory)
     return torch.frombuffer(memory, dtype=torch.uint8)
@@ -76,11 +81,14 @@ class Buffers:
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._before: list[tuple[nn.Module, str, torch.Tensor]] = []
+        moved: dict[int, torch.Tensor] = {}  # by the buffer's id(): several modules may share one
         for module in model.modules():
             for name, buffer in list(module.named_buffers(recurse=False)):
                 if buffer.device != device:
                     self._before.append((module, name, buffer))
-                    setattr(module, name, buffer.to(device))
+                    if id(buffer) not in moved:
+                        moved[id(buffer)] = buffer.to(device)
+                    setattr(module, name, moved[id(buffer)])
 
     def restore(self) -> None:
         for module, name, buffer in self._before:

@@ -51,6 +51,11 @@ class Offloaded:
     ) -> None:
         self.model = model
         self.device = device_of(model, device)
+        if "device" in (options or {}):
+            raise lib.ConfigError(
+                "offload: option device: the store and the model have one device (give it as "
+                "offload(..., device=))"
+            )
         self._ranks = ranks or Ranks(None)
         self._habits: Optional[Habits] = None
         self._options = {
