@@ -146,11 +146,11 @@ TEST_F(Checkpoints, OfALaterFormatAreNotPassedOver) {
   std::string text = read_text(manifest);
   const size_t at = text.find("\"version\": 1");
   ASSERT_NE(at, std::string::npos);
-  text[at + 11] = '3';
+  text[at + 11] = '9';
   write_text(manifest, text);
   const Error error = find_error();
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
-  EXPECT_NE(std::string(error.what()).find("format version 3"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("format version 9"), std::string::npos) << error.what();
 }
 
 TEST_F(Checkpoints, OfAnotherRunAreLeftAlone) {
