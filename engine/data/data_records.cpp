@@ -310,11 +310,11 @@ RecordText text_of_record(Json record, RecordKind kind, const std::string& where
 namespace {
 
 // Whether a text could be a JSON array whose first item is an object with members.
-bool begins_with_array_of_objects(const std::string& text) {
+bool begins_with_array_of_objects(std::string_view text) {
   const size_t item = text.find_first_not_of(" \t\r\n", 1);
-  if (item == std::string::npos || text[item] != '{') return false;
+  if (item == std::string_view::npos || text[item] != '{') return false;
   const size_t name = text.find_first_not_of(" \t\r\n", item + 1);
-  return name != std::string::npos && text[name] == '"';
+  return name != std::string_view::npos && text[name] == '"';
 }
 
 }  // namespace
@@ -327,7 +327,7 @@ Beginning beginning_of(const std::string& path) {
   const size_t begin = head.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return Beginning::kText;
   if (head[begin] == '[') {
-    const bool objects = begins_with_array_of_objects(head.substr(begin));
+    const bool objects = begins_with_array_of_objects(std::string_view(head).substr(begin));
     return objects ? Beginning::kJson : Beginning::kText;
   }
   if (head[begin] != '{') return Beginning::kText;

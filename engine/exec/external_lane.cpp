@@ -109,8 +109,9 @@ void Executor::Impl::clear_gradients(const plan::Op& op, bool all) {
     device_uses_ ? device_uses_->fill_zeros(from, to - from) : std::fill(from, to, 0.0f);
   };
   for (const int s : spec_.uses[op.part].segments) {
-    float* gradient = buffers_of(s).gradient;
-    if (gradient == nullptr || !buffers_of(s).gradient_first) continue;
+    const SegmentUse use = buffers_of(s);
+    float* gradient = use.gradient;
+    if (gradient == nullptr || !use.gradient_first) continue;
     const model::Segment& segment = spec_.segments[s];
     float* end = gradient;
     for (const model::Parameter& parameter : segment.parameters) {

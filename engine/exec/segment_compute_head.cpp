@@ -26,7 +26,6 @@ float logit_cap(const SegmentContext& context) {
 // The loss of the targets, without gradients.
 kernels::LinearCrossEntropy loss_of(const SegmentContext& context, const HeadMatrix& matrix,
                                     const kernels::Interior& normed, const model::Span& scratch) {
-  const bool cuts = context.tensor.cuts_vocabulary;
   return {.dtype = context.dtype,
           .rows = context.tokens(),
           .cols = context.architecture.hidden,
@@ -36,26 +35,24 @@ kernels::LinearCrossEntropy loss_of(const SegmentContext& context, const HeadMat
           .w = matrix.weight,
           .targets = context.call.targets,
           .first = context.own_tokens.first,
-          .vocabulary_end = cuts ? context.architecture.vocabulary : 0,
-          .all_scores = cuts ? context.call.scores : nullptr,
+          .vocabulary_end = context.vocabulary_end(),
+          .all_scores = context.tensor.cuts_vocabulary ? context.call.scores : nullptr,
           .ranks = context.tensor.ranks,
           .loss_sum = context.call.loss_sum,
           .workspace = context.scratch(scratch)};
 }
 
 void embed_tokens(const SegmentContext& context, void* out) {
-  const bool cuts = context.tensor.cuts_vocabulary;
-  context.ops.embedding_forward(context.queue,
-                                {.dtype = context.dtype,
-                                 .rows = context.tokens(),
-                                 .cols = context.architecture.hidden,
-                                 .vocabulary = context.own_tokens.count,
-                                 .first = context.own_tokens.first,
-                                 .vocabulary_end = cuts ? context.architecture.vocabulary : 0,
-                                 .scale = embedding_scale(context),
-                                 .tokens = context.call.tokens,
-                                 .w = context.weight(ParameterRole::kEmbedding),
-                                 .out = out});
+  context.ops.embedding_forward(context.queue, {.dtype = context.dtype,
+                                                .rows = context.tokens(),
+                                                .cols = context.architecture.hidden,
+                                                .vocabulary = context.own_tokens.count,
+                                                .first = context.own_tokens.first,
+                                                .vocabulary_end = context.vocabulary_end(),
+                                                .scale = embedding_scale(context),
+                                                .tokens = context.call.tokens,
+                                                .w = context.weight(ParameterRole::kEmbedding),
+                                                .out = out});
 }
 
 // Rows of other ranks' tokens are zero here, so that their sum has the bits of the one that is not.
@@ -110,14 +107,13 @@ void embedding_backward(const SegmentContext& context) {
   }
   float* dw = context.grad(ParameterRole::kEmbedding);
   if (dw == nullptr) return;
-  const bool cuts = context.tensor.cuts_vocabulary;
   context.ops.embedding_backward(context.queue,
                                  {.dtype = context.dtype,
                                   .rows = context.tokens(),
                                   .cols = context.architecture.hidden,
                                   .vocabulary = context.own_tokens.count,
                                   .first = context.own_tokens.first,
-                                  .vocabulary_end = cuts ? context.architecture.vocabulary : 0,
+                                  .vocabulary_end = context.vocabulary_end(),
                                   .scale = embedding_scale(context),
                                   .ignored = static_cast<int32_t>(context.architecture.pad_token),
                                   .tokens = context.call.tokens,

@@ -75,6 +75,8 @@ struct SegmentContext {
     return grad(model::ParameterRole::kNorm) != nullptr ||
            grad(model::ParameterRole::kNormBias) != nullptr;
   }
+  // As ops want it: 0 where the vocabulary is not cut.
+  int64_t vocabulary_end() const { return tensor.cuts_vocabulary ? architecture.vocabulary : 0; }
   // Where this rank's part of the gradients is that are summed over the ranks (model::is_summed).
   float* summed_grads() const { return call.branch + tokens() * architecture.hidden; }
   float* own_scores() const { return call.scores + tensor.rank * tokens() * 3; }

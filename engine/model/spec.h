@@ -141,8 +141,7 @@ struct Parameter {
   std::vector<int64_t> shape;  // row-major, as it is computed with
   Storage stored;
   int64_t numel = 0;
-  int64_t room =
-      0;  // elements that it has in the buffer, where ranks have unequal slices; 0: numel
+  int64_t room = 0;    // elements kept for it, where ranks have unequal slices; 0: numel
   int64_t offset = 0;  // elements from the start of its segment's flat buffer; a multiple of 64
   int group = 0;       // index into ModelSpec::groups
   bool frozen = false;

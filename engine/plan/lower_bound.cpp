@@ -272,8 +272,8 @@ LowerBound lower_bound(const LowerBoundInput& input, const Rates& rates,
   }
   const Sizes sizes = sizes_of(input);
   LowerBound least = bound_of(input, rates, sizes, all.front());
-  for (const int count : all) {
-    const LowerBound bound = bound_of(input, rates, sizes, count);
+  for (size_t i = 1; i < all.size(); ++i) {
+    const LowerBound bound = bound_of(input, rates, sizes, all[i]);
     if (bound.step_s < least.step_s) least = bound;
   }
   return least;

@@ -324,46 +324,24 @@ void check_branch_sum(const Facts& facts, const Program& program, int64_t index,
   reporter.add("transfer", program.name, index, "does not sum all of one value in place");
 }
 
-// Checks that own scores become those of all tensor ranks, in place.
-void check_shared_scores(const Facts& facts, const Program& program, int64_t index,
+// Checks that own keys of a micro-batch become those of all ranks, or gradients of all keys own
+// sums, or own scores those of all, in place.
+void check_shared_values(const Facts& facts, const Program& program, int64_t index, ValueKind kind,
                          Reporter& reporter) {
   const Op& op = program.ops[index];
   const auto accesses = program.accesses_of(op);
-  const auto matches = [&](const Access& access) {
-    const bool read = access.mode == Mode::kRead;
-    const Value value = {.kind = ValueKind::kScores,
-                         .reduced = static_cast<uint8_t>(read ? 0 : 1),
-                         .segment = op.segment,
-                         .index = op.micro_batch};
-    const Range all = {0, facts.extent(value)};
-    const Range range = {access.first, access.first + access.bytes};
-    return access.value == value && range == (read ? facts.own_scores() : all);
-  };
-  const auto base = [](const Access& access) { return access.offset - access.first; };
-  if (accesses.size() == 2 && accesses[0].mode != accesses[1].mode && matches(accesses[0]) &&
-      matches(accesses[1]) && accesses[0].arena == accesses[1].arena &&
-      base(accesses[0]) == base(accesses[1])) {
-    return;
-  }
-  reporter.add("transfer", program.name, index, "does not gather the scores of all ranks in place");
-}
-
-// Checks that own keys become those of all context ranks, or gradients of all keys own sums, in
-// place.
-void check_shared_keys(const Facts& facts, const Program& program, int64_t index,
-                       Reporter& reporter) {
-  const Op& op = program.ops[index];
-  const auto accesses = program.accesses_of(op);
   const bool gathers = op.kind == OpKind::kGather;
-  const Range all = {0, facts.extent({.kind = ValueKind::kKeys})};
+  const bool scores = kind == ValueKind::kScores;
+  const Range own = scores ? facts.own_scores() : facts.own_keys();
+  const Range all = {0, facts.extent({.kind = kind})};
   const auto matches = [&](const Access& access) {
     const bool read = access.mode == Mode::kRead;
-    const Value value = {.kind = gathers ? ValueKind::kKeys : ValueKind::kKeyGradient,
+    const Value value = {.kind = kind,
                          .reduced = static_cast<uint8_t>(read ? 0 : 1),
                          .segment = op.segment,
                          .index = op.micro_batch};
     const Range range = {access.first, access.first + access.bytes};
-    return access.value == value && range == (read == gathers ? facts.own_keys() : all);
+    return access.value == value && range == (read == gathers ? own : all);
   };
   if (accesses.size() == 2 && accesses[0].mode != accesses[1].mode && matches(accesses[0]) &&
       matches(accesses[1]) && accesses[0].arena == accesses[1].arena &&
@@ -371,7 +349,8 @@ void check_shared_keys(const Facts& facts, const Program& program, int64_t index
     return;
   }
   reporter.add("transfer", program.name, index,
-               "does not exchange the keys of one micro-batch in place");
+               scores ? "does not gather the scores of all ranks in place"
+                      : "does not exchange the keys of one micro-batch in place");
 }
 
 // Checks that norm partials of all segments are reduced in place.
@@ -414,7 +393,7 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
     return reporter.add("collective", program.name, index, "on the lane of another group");
   }
   if (op.kind == OpKind::kGather && op.group == GroupName::kTensor) {
-    return check_shared_scores(facts, program, index, reporter);
+    return check_shared_values(facts, program, index, ValueKind::kScores, reporter);
   }
   if (op.kind == OpKind::kGather && op.group != GroupName::kShard &&
       op.group != GroupName::kContext) {
@@ -431,7 +410,9 @@ void check_update(const Facts& facts, const Program& program, int64_t index, Rep
     return reporter.add("index", program.name, index, "an update without a segment");
   }
   if (collective && op.group == GroupName::kContext) {
-    return check_shared_keys(facts, program, index, reporter);
+    return check_shared_values(
+        facts, program, index,
+        op.kind == OpKind::kGather ? ValueKind::kKeys : ValueKind::kKeyGradient, reporter);
   }
   if (op.kind == OpKind::kReduce && op.group == GroupName::kTensor) {
     return check_branch_sum(facts, program, index, reporter);

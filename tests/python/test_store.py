@@ -27,6 +27,15 @@ def weights():
 
 def run_step(store, gradients, lr=0.01, micro_batches=1, **settings):
     """A step in which each tensor's gradient is gradients(name, weights)."""
+
+    def add(view, name):
+        view.gradient(name)[...] += gradients(name, view[name])
+
+    return run_step_with(store, add, lr, micro_batches, **settings)
+
+
+def run_step_with(store, add, lr=0.01, micro_batches=1, **settings):
+    """A step in which add(view, name) adds to each tensor's gradient."""
     store.begin()
     for _ in range(micro_batches):
         for unit in UNITS:
@@ -35,7 +44,7 @@ def run_step(store, gradients, lr=0.01, micro_batches=1, **settings):
         for unit in reversed(UNITS):
             with store.acquire(unit.name, "backward") as view:
                 for name in unit.tensors:
-                    view.gradient(name)[...] += gradients(name, view[name])
+                    add(view, name)
     return store.step(lr, **settings)
 
 
@@ -76,15 +85,10 @@ class Devices(unittest.TestCase):
 
     @staticmethod
     def run_step(store):
-        store.begin()
-        for unit in UNITS:
-            with store.acquire(unit.name, "forward"):
-                pass
-        for unit in reversed(UNITS):
-            with store.acquire(unit.name, "backward") as view:
-                for name in unit.tensors:
-                    view.add_gradient(name, 2 * view.float32(name) + 1, scale=0.5)
-        return store.step(0.01)
+        def add(view, name):
+            view.add_gradient(name, 2 * view.float32(name) + 1, scale=0.5)
+
+        return run_step_with(store, add)
 
     def state(self, **options):
         with loaded(**options) as store:

@@ -66,6 +66,22 @@ class UnitState : public SessionTest {
     passes(session, salt);
     return session.end(settings);
   }
+  // A step whose gradients are what `fill_gradient` writes over each tensor's.
+  template <typename Fill>
+  static void step_with(Session& session, const Fill& fill_gradient) {
+    session.begin();
+    for (int unit = 0; unit < kUnits; ++unit) {
+      session.acquire(unit, UnitPass::kForward);
+      session.release();
+    }
+    for (int unit = kUnits; unit-- > 0;) {
+      const UnitUse use = session.acquire(unit, UnitPass::kBackward);
+      fill_gradient(0, std::span(use.gradient, unit == 0 ? 90 : kNumel[unit]));
+      if (unit == 0) fill_gradient(1, std::span(use.gradient + session.place(0, 1).offset, 10));
+      session.release();
+    }
+    session.end({.lr = 0.01});
+  }
   using Values = std::map<std::pair<int, int>, std::vector<float>>;
   static Values read(Session& session, StatePlane plane) {
     Values all;
@@ -249,18 +265,9 @@ TEST_F(UnitState, ModesOfTheCallersFloatsChangeNoBit) {
   const auto tiny_step = [&] {
     Session session = open();
     session.load(fill);
-    session.begin();
-    for (int unit = 0; unit < kUnits; ++unit) {
-      session.acquire(unit, UnitPass::kForward);
-      session.release();
-    }
-    for (int unit = kUnits; unit-- > 0;) {
-      const UnitUse use = session.acquire(unit, UnitPass::kBackward);
-      std::fill_n(use.gradient, unit == 0 ? 90 : kNumel[unit], 1.8e-38f);
-      if (unit == 0) std::fill_n(use.gradient + session.place(0, 1).offset, 10, 1.8e-38f);
-      session.release();
-    }
-    session.end({.lr = 0.01});
+    step_with(session, [](int, std::span<float> gradient) {
+      std::fill(gradient.begin(), gradient.end(), 1.8e-38f);
+    });
     return state(session);
   };
   const std::array<Values, 3> expected = tiny_step();
@@ -282,18 +289,10 @@ TEST_F(UnitState, StateThatWasReadAndGivenGoesOnExactly) {
     };
     // Gradients here do not depend on the weights' type.
     const auto plain_step = [](Session& session) {
-      session.begin();
-      for (int unit = 0; unit < kUnits; ++unit) {
-        session.acquire(unit, UnitPass::kForward);
-        session.release();
-      }
-      for (int unit = kUnits; unit-- > 0;) {
-        const UnitUse use = session.acquire(unit, UnitPass::kBackward);
-        std::iota(use.gradient, use.gradient + (unit == 0 ? 90 : kNumel[unit]), -3.0f);
-        if (unit == 0) std::fill_n(use.gradient + session.place(0, 1).offset, 10, 0.5f);
-        session.release();
-      }
-      session.end({.lr = 0.01});
+      step_with(session, [](int tensor, std::span<float> gradient) {
+        if (tensor == 0) return std::iota(gradient.begin(), gradient.end(), -3.0f);
+        std::fill(gradient.begin(), gradient.end(), 0.5f);
+      });
     };
     Session session = open_recipe("");
     session.load(fill);
