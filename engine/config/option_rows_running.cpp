@@ -112,7 +112,7 @@ constexpr OptionRow kRunning[] = {
      "Ranks that each have a part of every sequence; 2 x N divides --sequence-length."},
     {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", up_to(4096), "",
      "Ranks that divide the blocks among them and train on the same data; N divides --ranks."},
-    {"pipeline-chunks", kInt, &O::pipeline_chunks, kStep, kRanks, "N", "", up_to(64), "",
+    {"pipeline-chunks", kInt, &O::pipeline_chunks, kStep, kRanks, "N", "", up_to(64), "the fastest",
      "Chunks of blocks that a pass computes on each pipeline rank, one a round; ranks wait less."},
     {"pipeline-windows", kInt, &O::pipeline_windows, kStep, kRanks, "N", "", up_to(2048),
      "the fastest",

@@ -164,11 +164,12 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
                     options.accumulate, counted(windows, "window"), kMostOfWindow));
   }
   constexpr int64_t kMostWindows = 2048;  // times chunks
-  if (options.pipeline_ranks > 1 && options.pipeline_chunks * windows > kMostWindows) {
+  const int64_t chunks = std::max<int64_t>(1, options.pipeline_chunks);
+  if (options.pipeline_ranks > 1 && chunks * windows > kMostWindows) {
     problems.push_back(fmt::format(
         "--pipeline-windows {} with --pipeline-chunks {}: more than {} together (give at most {} "
         "windows)",
-        windows, options.pipeline_chunks, kMostWindows, kMostWindows / options.pipeline_chunks));
+        windows, chunks, kMostWindows, kMostWindows / chunks));
   }
   if (options.pipeline_windows > 0 && options.accumulate % options.pipeline_windows != 0) {
     problems.push_back(

@@ -139,7 +139,7 @@ struct Options {
   int64_t tensor_ranks = 1;      // ranks that slice every block among them and have the same data
   int64_t context_ranks = 1;     // ranks that each have a part of every sequence
   int64_t pipeline_ranks = 1;    // ranks that divide the blocks, and have the same data
-  int64_t pipeline_chunks = 1;   // of each of these ranks: times that a pass goes round them
+  int64_t pipeline_chunks = 0;   // of each of these ranks; 0: the planner chooses
   int64_t pipeline_windows = 0;  // of a step's micro-batches; 0: the planner chooses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1f1b;
   int64_t shard_ranks = 0;        // data ranks that share one copy of the state; 0: all

@@ -36,6 +36,10 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
 // may be faster (plan/window_choice.h), or what the options say.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
+// The chunks of a stage with which plans begin; where the options do not say them, more may be
+// faster.
+int64_t least_chunks(const config::Options& options);
+
 // How micro-batches pass the model, and when weights are updated.
 struct Passes {
   plan::Windows windows;
@@ -55,8 +59,9 @@ void slice(int64_t chunks, RunPlan& run);
 // Makes run.input that of the first rank of a stage.
 void turn_to_stage(int stage, RunPlan& run);
 
-// The best plan of the first rank of each stage. Sets the windows and the mode of run.input, which
-// is that of rank 0 again; when a stage does not fit, it is that stage's.
+// The best plan of the first rank of each stage. Slices the model anew where more chunks are faster.
+// Sets the windows and the mode of run.input, which is that of rank 0 again; when a stage does not
+// fit, it is that stage's.
 std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
                                           const RunFacts& facts);
 

@@ -2,8 +2,10 @@
 // Plans of the stages of a pipeline, which are one where ranks do not divide the blocks.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/model/stage.h"
@@ -14,6 +16,11 @@
 #include "engine/train/run_plan_parts.h"
 
 namespace strata::train {
+namespace {
+
+constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
+
+}  // namespace
 
 std::vector<plan::Windows> windows_of(const config::Options& options) {
   const bool is_gpipe = options.pipeline_schedule == config::PipelineSchedule::kGpipe;
@@ -24,7 +31,7 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   if (options.pipeline_ranks == 1) return {{}};
   constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
   const auto count = static_cast<int>(options.accumulate);
-  const int chunks = static_cast<int>(options.pipeline_chunks);
+  const int chunks = static_cast<int>(least_chunks(options));
   const int most = plan::windows_up_to(std::max(1, kEnough / chunks), count);
   std::vector<plan::Windows> list = {{most, order}};
   const int stages = static_cast<int>(options.pipeline_ranks);
@@ -112,7 +119,6 @@ void add_seconds(const plan::PlannedRun& stage, const model::ModelSpec& spec,
 }  // namespace
 
 plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
-  constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
   if (stages.size() == 1) return stages.front().cost;
   plan::Cost cost;
   const model::Route& route = run.spec_of(0).stage.route;
@@ -170,9 +176,7 @@ struct Tried {
   }
 };
 
-}  // namespace
-
-std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
+std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& options,
                                           const RunFacts& facts) {
   Tried tried;
   for (const plan::Windows& windows : windows_of(options)) tried.add(windows, run, options, facts);
@@ -189,6 +193,67 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
   if (tried.best.empty()) throw *tried.refusal;
   turn_to_stage(0, run);
   return std::move(tried.best);
+}
+
+// The step with so many chunks of each stage, if its parts take what those of `stages` take.
+double interleaved_s(int chunks, const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
+  const model::Route route = model::route_of(*run.spec, run.input.mesh.pipeline, chunks);
+  const auto blocks = static_cast<double>(run.spec->architecture.layers);
+  const double ranks = route.ranks;
+  const double blocks_of_section = std::ceil(blocks / (ranks * chunks));
+  std::vector<double> section_s(static_cast<size_t>(route.sections()), 0);
+  for (int section = route.embeds_on_last ? 1 : 0; section < route.sections(); ++section) {
+    const double stage_s = stages[static_cast<size_t>(route.rank_of(section))].cost.predicted_s;
+    section_s[static_cast<size_t>(section)] = stage_s / (blocks / ranks) * blocks_of_section;
+  }
+  return plan::pipeline_step_s(route, section_s, kForwardShare, run.input.windows);
+}
+
+// The number of chunks with which ranks wait least, where that is worth a plan; else one.
+int promising_chunks(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
+  constexpr double kWorthwhile = 0.97;
+  constexpr int kChunksMax = 8, kPhasesMax = 256;  // more messages and longer plans
+  int best = 1;
+  double best_s = kWorthwhile * cost_of(stages, run).predicted_s;
+  for (int chunks = 2; chunks <= kChunksMax; ++chunks) {
+    if (chunks * run.input.mesh.pipeline > run.spec->architecture.layers) break;
+    if (chunks * run.input.windows.count > kPhasesMax) break;
+    const double step_s = interleaved_s(chunks, stages, run);
+    if (step_s < best_s) {
+      best_s = step_s;
+      best = chunks;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+int64_t least_chunks(const config::Options& options) {
+  return std::max<int64_t>(1, options.pipeline_chunks);
+}
+
+std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
+                                          const RunFacts& facts) {
+  std::vector<plan::PlannedRun> best = plan_chunks(run, options, facts);
+  if (options.pipeline_chunks > 0 || run.input.mesh.pipeline == 1) return best;
+  config::Options interleaved = options;
+  interleaved.pipeline_chunks = promising_chunks(best, run);
+  if (interleaved.pipeline_chunks == 1) return best;
+  const double best_s = cost_of(best, run).predicted_s;
+  const plan::PlanInput input = run.input;
+  const int64_t outside_bytes = run.outside_bytes;
+  std::vector<model::ModelSpec> slices = std::exchange(run.slices, {});  // `input` points to one
+  try {
+    slice(interleaved.pipeline_chunks, run);
+    std::vector<plan::PlannedRun> stages = plan_chunks(run, interleaved, facts);
+    if (cost_of(stages, run).predicted_s < best_s) return stages;
+  } catch (const plan::DoesNotFit&) {  // more inputs of windows wait there
+  }
+  run.slices = std::move(slices);
+  run.input = input;
+  run.outside_bytes = outside_bytes;
+  return best;
 }
 
 }  // namespace strata::train

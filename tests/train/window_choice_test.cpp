@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a plan passes micro-batches in windows: where that is faster, or the only way that fits.
+// When a plan passes micro-batches in windows: where that is faster, or the only way that fits. And
+// when stages are several chunks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -93,6 +94,34 @@ TEST_P(WindowChoiceOfMode, ARunFitsThatDoesNotFitInOneWindow) {
   fits(least + kMiB);
   options.host_memory = least - kMiB;
   EXPECT_GT(need_of(options), 0);
+}
+
+// Stages of a pipeline, each of which may be several chunks of blocks.
+RunPlan staged_plan(int64_t stages, int64_t chunks, int64_t micro_batches) {
+  config::Options options = options_with(16 * 1024);
+  options.nvme = {};
+  options.offload = config::Offload::kHost;
+  options.ranks = options.pipeline_ranks = stages;
+  options.threads = stages;
+  options.pipeline_chunks = chunks;
+  options.accumulate = micro_batches;
+  return planned(profile("small-2core"), small_llama(), options);
+}
+
+TEST(ChunkChoice, ChunksAreChosenWhereRanksWouldWait) {
+  const RunPlan one = staged_plan(4, 1, 4);
+  const RunPlan chosen = staged_plan(4, 0, 4);
+  const int chunks = chosen.input.spec->stage.route.laps;
+  EXPECT_GT(chunks, 1);
+  EXPECT_EQ(one.input.spec->stage.route.laps, 1);
+  EXPECT_LT(chosen.predicted_step_s, 0.97 * one.predicted_step_s);
+  EXPECT_EQ(chosen.predicted_step_s, staged_plan(4, chunks, 4).predicted_step_s);
+  for (const plan::Plan& plan : chosen.ranks) EXPECT_EQ(plan.windows.count, 4);
+}
+
+TEST(ChunkChoice, OneIsEnoughWhereFewWaitOrBlocksAreFew) {
+  EXPECT_EQ(staged_plan(2, 0, 48).input.spec->stage.route.laps, 1);
+  EXPECT_EQ(staged_plan(16, 0, 2).input.spec->stage.route.laps, 1);  // 16 blocks
 }
 
 }  // namespace
