@@ -12,14 +12,14 @@
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 
-namespace strata::data {
+namespace strata {
 
-// Logs how much of some files is read and how long the rest will take, every ten seconds from the
-// first ten on. Threads: one.
+// Logs how much of `what`, such as "data: FILE", is read and how long the rest will take, every ten
+// seconds from the first ten on. Threads: one.
 class ReadingProgress {
  public:
-  ReadingProgress(std::string name, int64_t all_bytes, double every_s = 10)
-      : name_(std::move(name)), all_bytes_(all_bytes), every_s_(every_s) {}
+  ReadingProgress(std::string what, int64_t all_bytes, double every_s = 10)
+      : what_(std::move(what)), all_bytes_(all_bytes), every_s_(every_s) {}
 
   void add(int64_t bytes) {
     read_bytes_ += bytes;
@@ -29,12 +29,12 @@ class ReadingProgress {
     const double left_s = (now - begin_s_) * static_cast<double>(all_bytes_ - read_bytes_) /
                           static_cast<double>(read_bytes_);
     log(LogLevel::kInfo,
-        fmt::format("data: {}: {} of {} read, about {} to go", name_, format_bytes(read_bytes_),
+        fmt::format("{}: {} of {} read, about {} to go", what_, format_bytes(read_bytes_),
                     format_bytes(all_bytes_), format_duration(std::ceil(left_s))));
   }
 
  private:
-  const std::string name_;
+  const std::string what_;
   const int64_t all_bytes_;
   const double every_s_;
   const double begin_s_ = now_s();
@@ -42,4 +42,4 @@ class ReadingProgress {
   int64_t read_bytes_ = 0;
 };
 
-}  // namespace strata::data
+}  // namespace strata

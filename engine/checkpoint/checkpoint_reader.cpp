@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "engine/base/reading_progress.h"
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_slices.h"
@@ -210,12 +211,17 @@ void CheckpointReader::read_extent(const Place& place, int64_t first, int64_t co
 void verify_checkpoint(const std::string& path) {
   const CheckpointManifest manifest = read_manifest(path);
   const PageBuffer buffer = make_page_buffer();
+  int64_t all_bytes = 0;
+  for (const StateFile& table : manifest.files) all_bytes += table.bytes;
+  ReadingProgress progress("resume: " + path, all_bytes);
   for (const StateFile& table : manifest.files) {
     CheckpointFile file = CheckpointFile::open(path + "/" + table.name);
     for (const StateExtent& extent : table.extents) {
       const ExtentReader reader{file, extent, table.rank, manifest.nonce};
       for (int64_t at = 0; at < extent.bytes; at += kCheckpointBufferBytes) {
-        reader.read(at, reader.end_of(at, extent.bytes), buffer.get());
+        const int64_t end = reader.end_of(at, extent.bytes);
+        reader.read(at, end, buffer.get());
+        progress.add(end - at);
       }
     }
   }

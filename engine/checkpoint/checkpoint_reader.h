@@ -71,7 +71,8 @@ class CheckpointReader : public exec::StateSource {
   Buffered buffered_;  // the contents of buffer_, verified
 };
 
-// Reads every block of a checkpoint. Throws Error (kCorrupt, kIo) for the first bad one.
+// Reads every block of a checkpoint, and says every ten seconds how far it is. Throws Error
+// (kCorrupt, kIo) for the first bad one.
 void verify_checkpoint(const std::string& path);
 
 }  // namespace strata::checkpoint

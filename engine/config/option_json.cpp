@@ -144,7 +144,7 @@ Options options_from_json(Command command, std::string_view json, const FindRunO
   collect_json(SourceKind::kFile, json, "options", given);
   if (!run) return given.finish();
   OptionCollector collector(command);
-  collect_run(run(given.so_far()), collector);
+  collect_run(run(given.given_so_far()), collector);
   collect_json(SourceKind::kFile, json, "options", collector);
   return collector.finish();
 }

@@ -175,8 +175,17 @@ std::string OptionCollector::with_sources(std::string text) const {
   return text + sources;
 }
 
+Options OptionCollector::given_so_far() const {
+  Options options = options_;
+  for (size_t index = 0; index < kinds_.size(); ++index) {
+    if (kinds_[index] != SourceKind::kDefault) {
+      options.given.emplace_back(option_table()[index].name);
+    }
+  }
+  return options;
+}
+
 Options OptionCollector::finish() {
-  const auto rows = option_table();
   const auto take_back = [&](std::string_view name) {
     copy_value(*find_option(name), Options(), options_);
     kind_of(name) = SourceKind::kDefault;
@@ -192,9 +201,7 @@ Options OptionCollector::finish() {
   if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
     take_back("device-memory");
   }
-  for (size_t index = 0; index < rows.size(); ++index) {
-    if (kinds_[index] != SourceKind::kDefault) options_.given.emplace_back(rows[index].name);
-  }
+  options_ = given_so_far();
   for (size_t index = 0; index < options_.groups.size(); ++index) {
     if (options_.groups[index].match.empty()) {
       problem(fmt::format("[[group]] {} has no match (give match = \"regular expression\")",

@@ -36,6 +36,7 @@ class OptionCollector {
 
   // The options collected so far, unchecked.
   const Options& so_far() const { return options_; }
+  Options given_so_far() const;  // the same, which know what is given
 
   // Returns the options after checking for conflicts. Throws one Error (kUsage) with all problems.
   Options finish();

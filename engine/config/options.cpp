@@ -284,7 +284,7 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
   for (const auto& [name, import] : imports) collect_import(import, name, collector);
   collect_toml(sources, collector);
   collect_args(sources.args, command, collector);
-  if (sources.run) collect_run(sources.run(collector.so_far()), collector);
+  if (sources.run) collect_run(sources.run(collector.given_so_far()), collector);
   if (!imports.empty() && report != nullptr) {
     *report = {"", Json::array(), collector.so_far().json, false};
     for (const auto& [name, import] : imports) {

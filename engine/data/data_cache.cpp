@@ -6,15 +6,19 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/running_clock.h"
 #include "engine/base/units.h"
 #include "engine/data/data_key.h"
 #include "engine/data/disk_full.h"
@@ -218,14 +222,43 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
   return std::nullopt;
 }
 
+bool DataCache::try_lock() const {
+  const BlockingCall call("lock", path_);
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno != EWOULDBLOCK && errno != EINTR) throw unusable_cache(path_ + ".lock", errno);
+  return false;
+}
+
+fs::file_time_type DataCache::last_written() const {
+  const BlockingCall call("read", path_);
+  std::error_code ignored;  // what is not there was not written
+  fs::file_time_type last = fs::file_time_type::min();
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_ + ".part", ignored)) {
+    last = std::max(last, entry.last_write_time(ignored));
+  }
+  return last;
+}
+
 void DataCache::lock() {
   lock_ = open_lock(path_ + ".lock");
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-  if (errno != EWOULDBLOCK) throw unusable_cache(path_ + ".lock", errno);
+  if (try_lock()) return;
   log(LogLevel::kInfo,
       fmt::format("data: {}: another run makes the same tokens (wait until it has them)", path_));
-  while (flock(lock_, LOCK_EX) != 0) {
-    if (errno != EINTR) throw unusable_cache(path_ + ".lock", errno);
+  fs::file_time_type written = last_written();
+  RunningClock clock(1);
+  for (double seen_s = clock.now_s(); !try_lock();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    clock.tick();
+    if (const fs::file_time_type newest = last_written(); newest != written) {
+      written = newest;
+      seen_s = clock.now_s();
+    } else if (clock.now_s() - seen_s > BlockingCall::deadline_s()) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("data: {}: another run that makes the same tokens has written "
+                              "nothing there for {} (end that run, or give another directory by "
+                              "--data-cache DIR)",
+                              path_, format_duration(BlockingCall::deadline_s())));
+    }
   }
 }
 

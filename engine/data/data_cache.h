@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -28,7 +29,8 @@ class DataCache {
 
   // Reads the tokens; nullopt when they are not there or damaged. Warns of damage with the lock.
   std::optional<ReadData> load(const std::string& name, int64_t vocabulary) const;
-  // Waits until no other process writes these tokens.
+  // Waits until no other process writes these tokens. Throws Error (kIo) where one that has the
+  // lock writes nothing for BlockingCall::deadline_s().
   void lock();
   // Begins to write, with the lock: `data` has no tokens yet. Removes what other processes left.
   // Throws Error where damaged tokens cannot be removed, and (kDoesNotFit) where the disk has less
@@ -42,6 +44,8 @@ class DataCache {
  private:
   std::string file(const char* name) const { return path_ + "/" + name; }
   std::string draft(const char* name) const { return path_ + ".part/" + name; }
+  bool try_lock() const;
+  std::filesystem::file_time_type last_written() const;  // of the draft
   void remove_leftovers() const;
 
   const std::string directory_;

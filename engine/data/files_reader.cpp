@@ -93,7 +93,7 @@ FilesReader::FilesReader(const text::Tokenizer& tokenizer, const ReadOptions& op
       writer_(tokenizer, *data.tokens, data.starts.get(),
               {options.length, options.room_bytes, options.learns_end}),
       tokenizer_(tokenizer, options, false),
-      progress_(data.tokens->name(), bytes_of_files(files)),
+      progress_("data: " + data.tokens->name(), bytes_of_files(files)),
       plan_(plan_reading(files, options, data)) {
   if (plan_.threads == 0) return;
   std::vector<RecordTokenizer> tokenizers;

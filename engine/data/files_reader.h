@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/reading_progress.h"
 #include "engine/data/batch_queue.h"
 #include "engine/data/data_read.h"
 #include "engine/data/document_writer.h"
 #include "engine/data/file_sinks.h"
-#include "engine/data/reading_progress.h"
 #include "engine/data/record_tokens.h"
 
 namespace strata::data {

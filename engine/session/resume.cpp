@@ -284,14 +284,18 @@ config::RunOptions model_of_run(config::Command command, const config::Options& 
     if (given.model.empty()) throw;  // else it is reported later, with other mistakes
   }
   if (!written || written->options() == nullptr) return {};
-  const bool renders = command != config::Command::kGenerate || given.chat;
+  std::vector<const char*> names = {"model", "recipe"};
+  if (command != config::Command::kGenerate || given.chat) {
+    names.insert(names.end(), {"chat_template", "chat_date"});
+  }
+  if (given.is_given("eval-fraction")) {  // the part that the run holds out
+    names.insert(names.end(), {"samples", "sequence_length", "columns", "train_on", "train_on_end",
+                               "as_chats", "bad_records"});
+  }
   Json of_model = Json::object();
-  for (const char* name : {"model", "recipe", "chat_template", "chat_date"}) {
-    const bool is_wanted = renders || !std::string_view(name).starts_with("chat");
+  for (const char* name : names) {
     const Json* value = written->options()->find(name);
-    if (value != nullptr && is_wanted && takes(*config::find_option(name), command)) {
-      of_model.set(name, *value);
-    }
+    if (value != nullptr && takes(*config::find_option(name), command)) of_model.set(name, *value);
   }
   return {of_model.dump(), written->source};
 }

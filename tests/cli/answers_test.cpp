@@ -133,10 +133,14 @@ TEST_F(Answers, EvalOfAPartIsOfThePartThatTrainHeldOut) {
   Arguments arguments = train({"--data", "tokens.bin", "--eval-every", "1", "--json"});
   arguments[4] = "run";
   const config::Json trained = json(arguments);
-  const config::Json part = json({"eval", "--model", "run/model", "--data", "tokens.bin",
-                                  "--sequence-length", "32", "--eval-fraction", "0.05", "--json"});
-  EXPECT_EQ(part.find("tokens")->int64(), 32);
-  EXPECT_EQ(part.find("loss")->number(), trained.find("held_out_loss")->number());
+  for (const Arguments& model : {Arguments{"--model", "run/model", "--sequence-length", "32"},
+                                 Arguments{"--resume", "run"}}) {
+    Arguments eval = {"eval", "--data", "tokens.bin", "--eval-fraction", "0.05", "--json"};
+    eval.insert(eval.end(), model.begin(), model.end());
+    const config::Json part = json(eval);
+    EXPECT_EQ(part.find("tokens")->int64(), 32);
+    EXPECT_EQ(part.find("loss")->number(), trained.find("held_out_loss")->number());
+  }
 }
 
 TEST_F(Answers, AnEmptyPromptBeginsAText) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 
+#include "engine/base/environment.h"
 #include "engine/base/units.h"
 #include "tests/train/data_fixture.h"
 
@@ -93,6 +94,30 @@ TEST_F(DataCacheProcesses, OneThatIsKilledLeavesNothingWhole) {
   EXPECT_EQ(open(path, cached()).fingerprint(), hash);
   EXPECT_EQ(count_of(""), 1u);
   EXPECT_EQ(count_of(".part"), 0u);
+}
+
+// A process that is stopped holds its lock and writes no more.
+TEST_F(DataCacheProcesses, AnotherThatHangsIsWaitedForUntilTheDeadline) {
+  const std::string path = write_records(10'000);
+  open(path, cached());
+  std::string name;
+  for (const auto& entry : fs::directory_iterator(cache_)) name = entry.path().stem();
+  fs::remove_all(cache_ + "/" + name);
+  const int other = ::open((cache_ + "/" + name + ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  Environment environment({.hang_after_s = 0.4});
+  const Environment::Scope scope(&environment);
+  try {
+    open(path, cached());
+    ADD_FAILURE() << "the tokens were made by two";
+  } catch (const Error& error) {
+    const std::string said = ": another run that makes the same tokens has written nothing there ";
+    EXPECT_NE(std::string(error.what()).find(name + said + "for 0.4 s (end that run"),
+              std::string::npos)
+        << error.what();
+  }
+  close(other);
+  EXPECT_GT(open(path, cached()).train().sample_count(), 0);
 }
 
 // What another process left is removed by the next that writes, also for other data.

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "engine/data/reading_progress.h"
+#include "engine/base/reading_progress.h"
 #include "tests/train/data_fixture.h"
 
 namespace strata::data {
@@ -82,10 +82,10 @@ TEST_F(NaturalLayout, ALongFirstRecordCountsAsAShortOne) {
 
 TEST(ReadingProgress, SaysHowMuchIsReadAndHowLongTheRestTakes) {
   const test::LogCapture captured;
-  ReadingProgress seldom("a.jsonl", 3 << 20);
+  ReadingProgress seldom("data: a.jsonl", 3 << 20);
   seldom.add(1 << 20);
   EXPECT_EQ(captured.text(), "");
-  ReadingProgress often("a.jsonl", 3 << 20, 0);
+  ReadingProgress often("data: a.jsonl", 3 << 20, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   often.add(1 << 20);
   EXPECT_TRUE(contains(captured.text(), "data: a.jsonl: 1 MiB of 3 MiB read, about 1 s to go"))
