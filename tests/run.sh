@@ -5,8 +5,9 @@
 #
 #   tests/run.sh           what CI runs
 #   tests/run.sh --fast    the build and its fast tests; under 3 minutes when the compiler cache is warm
-#   tests/run.sh --long    what CI runs and clang-tidy over the whole tree, with ten times as many seeds in random
-#                          tests, five times as many under sanitizers, and more tests under these
+#   tests/run.sh --long    what CI runs, clang-tidy over the whole tree and the table of CUDA kernels, with ten times
+#                          as many seeds in random tests, five times as many under sanitizers, and more tests under
+#                          these
 #
 # Build folders are build/, build-asan/ and build-tsan/. CCACHE_DIR chooses the compiler cache and JOBS the
 # number of parallel jobs.
@@ -135,6 +136,9 @@ if $long; then
   headline "clang-tidy"
   tests_run=$((tests_run + 1))
   bash tests/tree/clang_tidy.sh all || tests_failed=$((tests_failed + 1))
+  headline "resources of CUDA kernels"
+  tests_run=$((tests_run + 1))
+  bash tests/cuda/resources.sh || tests_failed=$((tests_failed + 1))
 fi
 
 if $fast; then

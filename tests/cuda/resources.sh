@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compares what the kernels of the CUDA device take on each architecture with resources.txt: registers of a thread, bytes
+# of shared memory of a block that are declared, and bytes of a thread's registers that are spilled to memory.
+#
+#   resources.sh [compare|update]
+#
+# Needs nvcc of the version in the table, but no GPU; takes two minutes of one core.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+what=${1:-compare}
+if [[ $what != compare && $what != update ]]; then
+  echo "usage: resources.sh [compare|update]" >&2
+  exit 2
+fi
+table=tests/cuda/resources.txt
+architectures="80;89;90;100"
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+cmake -S . -B "$out" -G Ninja -DSTRATA_CUDA=ON -DSTRATA_CUDA_ARCHITECTURES="$architectures" -DSTRATA_BENCHMARKS=OFF \
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_FLAGS=-Xptxas=-v > "$out/configure" || { cat "$out/configure"; exit 1; }
+version=$(sed -nE 's/.*CUDA plugin: toolkit ([0-9]+\.[0-9]+).*/\1/p' "$out/configure")
+if [[ $what == compare ]] && ! grep -q "^# nvcc $version\$" "$table"; then
+  echo "resources.txt is of $(sed -n 's/^# //p' "$table"), and this is nvcc $version: not compared"
+  exit 0
+fi
+cmake --build "$out" -j "$(nproc)" --target strata_cuda_ops > "$out/build" 2>&1 || { cat "$out/build"; exit 1; }
+
+# Lines of ptxas become: kernel|architecture|registers|shared bytes|spilled bytes. Then one line for each kernel.
+c++filt < "$out/build" | awk '
+  /Compiling entry function/ {
+    split($0, quoted, "\x27")
+    name = quoted[2]
+    architecture = quoted[4]
+    gsub(/strata::kernels::(cuda::)?/, "", name)
+    gsub(/^void /, "", name)
+    sub(/\(.*$/, "", name)
+  }
+  /spill stores/ { match($0, /[0-9]+ bytes spill stores/); spilled = substr($0, RSTART) + 0 }
+  /Used [0-9]+ registers/ {
+    match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5) + 0
+    shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART) + 0 : 0
+    sub(/^sm_/, "", architecture)
+    print name "|" architecture "|" registers "|" shared "|" spilled
+  }' | sort -u > "$out/lines"
+awk -F'|' -v version="$version" -v list="$architectures" '
+  { names[$1]; cell[$1, $2] = $3 " " $4 " " $5 }
+  END {
+    print "# nvcc " version
+    print "# architecture: registers of a thread, bytes of shared memory of a block, bytes spilled (resources.sh)"
+    count = split(list, architecture, ";")
+    for (name in names) {
+      line = name
+      for (i = 1; i <= count; ++i) line = line "|" architecture[i] ": " cell[name, architecture[i]]
+      print line | "LC_ALL=C sort"
+    }
+  }' "$out/lines" > "$out/table"
+if (($(wc -l < "$out/lines") == 0)); then
+  echo "the compiler says nothing of what kernels take: is -Xptxas=-v still there?" >&2
+  exit 1
+fi
+
+if [[ $what == update ]]; then
+  cp "$out/table" "$table"
+elif ! diff "$table" "$out/table"; then
+  echo "The kernels take other resources than $table says: update it with tests/cuda/resources.sh update, and say why" >&2
+  exit 1
+fi
