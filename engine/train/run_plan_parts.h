@@ -59,9 +59,9 @@ void slice(int64_t chunks, RunPlan& run);
 // Makes run.input that of the first rank of a stage.
 void turn_to_stage(int stage, RunPlan& run);
 
-// The best plan of the first rank of each stage. Slices the model anew where more chunks are faster.
-// Sets the windows and the mode of run.input, which is that of rank 0 again; when a stage does not
-// fit, it is that stage's.
+// The best plan of the first rank of each stage. Slices the model anew where more chunks are
+// faster. Sets the windows and the mode of run.input, which is that of rank 0 again; when a stage
+// does not fit, it is that stage's.
 std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
                                           const RunFacts& facts);
 
