@@ -3,6 +3,7 @@
 #include "engine/comm/job_store.h"
 
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <atomic>
 #include <chrono>
@@ -113,15 +114,26 @@ TEST(JobStore, SixtyFourRanksAtOnce) {
   EXPECT_EQ(done.load(), kSize);
 }
 
-TEST(JobStore, WorksOverIPv6AndByName) {
-  for (const char* address : {"[::1]:0", "localhost:0"}) {
-    const JobServer server({.address = address, .secret = kJobSecret});
-    JobStore store(options_of(server, 0, 1));
-    store.set("k", "v");
-    EXPECT_EQ(store.get("k", 10), "v") << server.address();
-  }
+void expect_works_at(const char* address) {
+  const JobServer server({.address = address, .secret = kJobSecret});
+  JobStore store(options_of(server, 0, 1));
+  store.set("k", "v");
+  EXPECT_EQ(store.get("k", 10), "v") << server.address();
+}
+
+TEST(JobStore, WorksOverIPv6) {
+  expect_works_at("[::1]:0");
   const JobServer server({.address = "[::1]:0", .secret = kJobSecret});
   EXPECT_TRUE(server.address().starts_with("[::1]:")) << server.address();
+}
+
+TEST(JobStore, WorksByName) {
+  addrinfo* found = nullptr;
+  if (getaddrinfo("localhost", nullptr, nullptr, &found) != 0) {
+    GTEST_SKIP() << "this system has no address for localhost (add it to /etc/hosts)";
+  }
+  freeaddrinfo(found);
+  expect_works_at("localhost:0");
 }
 
 TEST(JobStore, AddressesThatCannotBeUsedAreRefused) {

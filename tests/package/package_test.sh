@@ -21,7 +21,7 @@ for each in train_text:60 external_mlp:120; do
     exit 1
   fi
 done
-cmake -S "$outside" -B "$outside/build" -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release \
+cmake -S "$outside" -B "$outside/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_CXX_COMPILER="$compiler" > /dev/null
 cmake --build "$outside/build"
 

@@ -28,7 +28,10 @@ using test::write_text;
 
 class Checkpoints : public testing::Test {
  protected:
-  Checkpoints() : spec_(model::build_spec(test::small_llama())) { model::assign_offsets(spec_, 1); }
+  explicit Checkpoints(const std::string& parent = STRATA_BINARY_DIR)
+      : spec_(model::build_spec(test::small_llama())), home_(parent) {
+    model::assign_offsets(spec_, 1);
+  }
 
   // A whole checkpoint, all of whose state is zero.
   std::string write(int64_t step, const std::string& run = "") {
@@ -116,8 +119,14 @@ TEST_F(Checkpoints, AreFoundFromTheNewestWholeOne) {
   }
 }
 
+// Where other users may go, too: they may not where the build is in somebody's home.
+class CheckpointsOfOthers : public Checkpoints {
+ protected:
+  CheckpointsOfOthers() : Checkpoints(fs::temp_directory_path()) {}
+};
+
 // A checkpoint that this user may not read may well be whole.
-TEST_F(Checkpoints, AreNotPassedOverWhereTheyCannotBeRead) {
+TEST_F(CheckpointsOfOthers, AreNotPassedOverWhereTheyCannotBeRead) {
   const std::string older = write(1), newer = write(2);
   constexpr uid_t kNobody = 65534;
   for (const char* file : {"manifest.json", "state-rank00000.bin", "."}) {
