@@ -213,7 +213,7 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
     return data;
   } catch (const Damage& damage) {
     // Without the lock, it may be another process that makes them again at this moment.
-    if (lock_ < 0) return std::nullopt;
+    if (!is_locked_) return std::nullopt;
     log(LogLevel::kWarning,
         fmt::format("data: {}: the tokens kept there are damaged: {} (they are made again; if "
                     "this happens often, give another disk by --data-cache DIR)",
@@ -222,42 +222,47 @@ std::optional<ReadData> DataCache::load(const std::string& name, int64_t vocabul
   return std::nullopt;
 }
 
-bool DataCache::try_lock() const {
+bool DataCache::try_lock() {
   const BlockingCall call("lock", path_);
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno != EWOULDBLOCK && errno != EINTR) throw unusable_cache(path_ + ".lock", errno);
-  return false;
+  is_locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0;
+  if (!is_locked_ && errno != EWOULDBLOCK && errno != EINTR) {
+    throw unusable_cache(path_ + ".lock", errno);
+  }
+  return is_locked_;
 }
 
 fs::file_time_type DataCache::last_written() const {
   const BlockingCall call("read", path_);
   std::error_code ignored;  // what is not there was not written
   fs::file_time_type last = fs::file_time_type::min();
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_ + ".part", ignored)) {
-    last = std::max(last, entry.last_write_time(ignored));
+  for (fs::directory_iterator entry(path_ + ".part", ignored), end; entry != end;
+       entry.increment(ignored)) {
+    last = std::max(last, entry->last_write_time(ignored));
   }
   return last;
 }
 
-void DataCache::lock() {
-  lock_ = open_lock(path_ + ".lock");
+void DataCache::lock(double least_patience_s) {
+  if (lock_ < 0) lock_ = open_lock(path_ + ".lock");
   if (try_lock()) return;
+  const double patience_s = std::max(least_patience_s, BlockingCall::deadline_s());
   log(LogLevel::kInfo,
       fmt::format("data: {}: another run makes the same tokens (wait until it has them)", path_));
   fs::file_time_type written = last_written();
   RunningClock clock(1);
   for (double seen_s = clock.now_s(); !try_lock();) {
+    if (fs::exists(path_)) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     clock.tick();
     if (const fs::file_time_type newest = last_written(); newest != written) {
       written = newest;
       seen_s = clock.now_s();
-    } else if (clock.now_s() - seen_s > BlockingCall::deadline_s()) {
+    } else if (clock.now_s() - seen_s > patience_s) {
       throw Error(ErrorCode::kIo,
                   fmt::format("data: {}: another run that makes the same tokens has written "
                               "nothing there for {} (end that run, or give another directory by "
                               "--data-cache DIR)",
-                              path_, format_duration(BlockingCall::deadline_s())));
+                              path_, format_duration(patience_s)));
     }
   }
 }
@@ -281,7 +286,7 @@ void DataCache::remove_leftovers() const {
 }
 
 void DataCache::begin(ReadData& data, int64_t text_bytes) {
-  STRATA_CHECK(lock_ >= 0);
+  STRATA_CHECK(is_locked_);
   remove_leftovers();
   // A token of most texts has 3 bytes or more. Where it has less, writing stops when the disk is
   // nearly full.

@@ -29,9 +29,11 @@ class DataCache {
 
   // Reads the tokens; nullopt when they are not there or damaged. Warns of damage with the lock.
   std::optional<ReadData> load(const std::string& name, int64_t vocabulary) const;
-  // Waits until no other process writes these tokens. Throws Error (kIo) where one that has the
-  // lock writes nothing for BlockingCall::deadline_s().
-  void lock();
+  // Waits until no other process writes these tokens, or until one has written them: then there is
+  // no lock. Throws Error (kIo) where one that has the lock writes nothing for
+  // BlockingCall::deadline_s() or `least_patience_s`.
+  void lock(double least_patience_s);
+  bool is_locked() const { return is_locked_; }
   // Begins to write, with the lock: `data` has no tokens yet. Removes what other processes left.
   // Throws Error where damaged tokens cannot be removed, and (kDoesNotFit) where the disk has less
   // room than such a text probably needs.
@@ -44,7 +46,7 @@ class DataCache {
  private:
   std::string file(const char* name) const { return path_ + "/" + name; }
   std::string draft(const char* name) const { return path_ + ".part/" + name; }
-  bool try_lock() const;
+  bool try_lock();
   std::filesystem::file_time_type last_written() const;  // of the draft
   void remove_leftovers() const;
 
@@ -52,6 +54,7 @@ class DataCache {
   const config::Json key_;
   const std::string path_;
   int lock_ = -1;
+  bool is_locked_ = false;
   bool is_begun_ = false;
 };
 

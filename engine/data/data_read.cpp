@@ -119,8 +119,10 @@ std::optional<ReadData> load_or_begin(DataCache& cache, const std::string& name,
                                       const ReadOptions& options, ReadData& made) {
   auto found = cache.load(name, options.vocabulary);
   if (found) return found;
-  cache.lock();
-  found = cache.load(name, options.vocabulary);
+  while (!found && !cache.is_locked()) {
+    cache.lock(options.cache.patience_s);
+    found = cache.load(name, options.vocabulary);
+  }
   if (!found) cache.begin(made, bytes_of_files(files));
   return found;
 }

@@ -30,6 +30,8 @@ struct CacheOptions {
   bool is_given = false;       // by the user; else tokens stay in memory where it cannot be used
   std::string made_by = {};    // what decides tokens beside the options: the tokenizer
   int64_t memory_text_bytes = kTextBytesInMemory;
+  // The least time for which another process that makes these tokens may write nothing.
+  double patience_s = 60;
 };
 
 // Threads that make tokens of large data.

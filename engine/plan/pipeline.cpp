@@ -260,7 +260,7 @@ StageSchedule schedule_stage(const model::Route& route, int rank, const Windows&
 }
 
 double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
-                       double forward_share, const Windows& windows) {
+                       double forward_share, const Windows& windows, double hop_s) {
   const Timetable table(route, windows, true);
   std::vector<Phase> all;
   for (int r = 0; r < route.ranks; ++r) {
@@ -273,8 +273,9 @@ double pipeline_step_s(const model::Route& route, std::span<const double> sectio
   for (const Phase& phase : all) {
     const int from = phase.section + (phase.backward ? 1 : -1);
     const bool waits = from >= 0 && from < route.sections();
-    const double ready = waits ? ends[from][phase.backward][phase.window] : 0;
     const int rank = route.rank_of(phase.section);
+    double ready = waits ? ends[from][phase.backward][phase.window] : 0;
+    if (waits && route.rank_of(from) != rank) ready += hop_s;
     const double share = phase.backward ? 1 - forward_share : forward_share;
     const double phase_s = section_s[phase.section] / windows.count * share;
     now[rank] = std::max(now[rank], ready) + phase_s;

@@ -62,8 +62,8 @@ int32_t number_of_norm_sum(const StageSchedule& schedule);
 
 // The time from the begin of a step to its end on all ranks, which take section_s for each section
 // when they wait for no other: `forward_share` of that in forward phases, and as long in each
-// window.
+// window. The last message of a phase reaches another rank hop_s after it.
 double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
-                       double forward_share, const Windows& windows);
+                       double forward_share, const Windows& windows, double hop_s = 0);
 
 }  // namespace strata::plan

@@ -257,6 +257,32 @@ Json newest_options(const Written& written) {
   }
 }
 
+// The options of the next steps, which resumed the run last; `written` has options.
+Json options_in(const Written& written) {
+  Json options = *written.options();
+  if (written.is_run) options = train::settled_options(options, newest_options(written));
+  // Runs from before there was a choice made a stream of all records, and had one chunk in a stage.
+  if (options.find("samples") == nullptr) options.set("samples", "stream");
+  const Json* chunks = options.find("pipeline_chunks");
+  if (chunks != nullptr && chunks->int64() == 1) {
+    std::erase_if(options.members(),
+                  [](const config::JsonMember& each) { return each.name == "pipeline_chunks"; });
+  }
+  return options;
+}
+
+// Whether a command is about the data of the run.
+bool is_data_of(const Json& of_run, const config::Options& given) {
+  const Json* data = of_run.find("data");
+  if (data == nullptr || !data->is_array()) return given.data.empty();
+  return std::ranges::equal(
+      data->items(), given.data, [](const Json& one, const std::string& other) {
+        std::error_code ignored;
+        return one.is_string() &&
+               (one.string() == other || fs::equivalent(one.string(), other, ignored));
+      });
+}
+
 }  // namespace
 
 config::RunOptions options_of_run(const config::Options& given) {
@@ -264,11 +290,7 @@ config::RunOptions options_of_run(const config::Options& given) {
     const std::optional<Written> written = written_of(given);
     if (!written) return {};
     if (written->options() == nullptr) return {"", written->source, written->run};
-    Json options = *written->options();
-    if (written->is_run) options = train::settled_options(options, newest_options(*written));
-    // Runs from before there was a choice made a stream of all records.
-    if (options.find("samples") == nullptr) options.set("samples", "stream");
-    return {options.dump(), written->source, written->run};
+    return {options_in(*written).dump(), written->source, written->run};
   } catch (const Error&) {
     if (given.model.empty() || given.data.empty() || given.out.empty()) throw;
     return {};
@@ -284,17 +306,18 @@ config::RunOptions model_of_run(config::Command command, const config::Options& 
     if (given.model.empty()) throw;  // else it is reported later, with other mistakes
   }
   if (!written || written->options() == nullptr) return {};
+  const Json options = options_in(*written);
   std::vector<const char*> names = {"model", "recipe"};
   if (command != config::Command::kGenerate || given.chat) {
     names.insert(names.end(), {"chat_template", "chat_date"});
   }
-  if (given.is_given("eval-fraction")) {  // the part that the run holds out
+  if (given.is_given("eval-fraction") && is_data_of(options, given)) {  // what the run holds out
     names.insert(names.end(), {"samples", "sequence_length", "columns", "train_on", "train_on_end",
                                "as_chats", "bad_records"});
   }
   Json of_model = Json::object();
   for (const char* name : names) {
-    const Json* value = written->options()->find(name);
+    const Json* value = options.find(name);
     if (value != nullptr && takes(*config::find_option(name), command)) of_model.set(name, *value);
   }
   return {of_model.dump(), written->source};

@@ -34,7 +34,7 @@ config::RunOptions options_of_run(const config::Options& given);
 
 // For commands that only use a checkpoint: what the run says of its model, which options that are
 // given override: its directory, its recipe and, where chats are rendered, its template and date.
-// With --eval-fraction also how the run reads its data, so that the same part is held out.
+// With --eval-fraction of the run's data also how the run reads it: the same part is held out.
 config::RunOptions model_of_run(config::Command command, const config::Options& given);
 
 // The options with the checkpoint that --resume means: the newest whole one where it names a run.

@@ -5,22 +5,19 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
+#include "engine/plan/memory_map.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/simulator.h"
 #include "engine/plan/window_choice.h"
 #include "engine/train/run_plan_parts.h"
 
 namespace strata::train {
-namespace {
-
-constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
-
-}  // namespace
 
 std::vector<plan::Windows> windows_of(const config::Options& options) {
   const bool is_gpipe = options.pipeline_schedule == config::PipelineSchedule::kGpipe;
@@ -116,6 +113,16 @@ void add_seconds(const plan::PlannedRun& stage, const model::ModelSpec& spec,
   }
 }
 
+// The step of stages that wait for each other's messages, the last of which is of a micro-batch.
+double staged_s(const model::Route& route, std::span<const double> section_s,
+                const plan::Windows& windows, const RunPlan& run) {
+  constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
+  const auto message_bytes = static_cast<double>(plan::boundary_tensor_bytes(run.input));
+  const double bytes_per_s = run.rates.comm_bytes_per_s;
+  const double hop_s = bytes_per_s > 0 ? run.rates.comm_latency_s + message_bytes / bytes_per_s : 0;
+  return plan::pipeline_step_s(route, section_s, kForwardShare, windows, hop_s);
+}
+
 }  // namespace
 
 plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
@@ -127,8 +134,7 @@ plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& r
     add_seconds(stage, run.spec_of(stage.plan.mesh.rank), section_s);
     cost.written_bytes += stage.cost.written_bytes;
   }
-  cost.predicted_s =
-      plan::pipeline_step_s(route, section_s, kForwardShare, stages.front().plan.windows);
+  cost.predicted_s = staged_s(route, section_s, stages.front().plan.windows, run);
   return cost;
 }
 
@@ -206,25 +212,27 @@ double interleaved_s(int chunks, const std::vector<plan::PlannedRun>& stages, co
     const double stage_s = stages[static_cast<size_t>(route.rank_of(section))].cost.predicted_s;
     section_s[static_cast<size_t>(section)] = stage_s / (blocks / ranks) * blocks_of_section;
   }
-  return plan::pipeline_step_s(route, section_s, kForwardShare, run.input.windows);
+  return staged_s(route, section_s, run.input.windows, run);
 }
 
-// The number of chunks with which ranks wait least, where that is worth a plan; else one.
-int promising_chunks(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
+// Numbers of chunks with which ranks would wait less, the best first, where that is worth a plan.
+std::vector<int> promising_chunks(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
   constexpr double kWorthwhile = 0.97;
   constexpr int kChunksMax = 8, kPhasesMax = 256;  // more messages and longer plans
-  int best = 1;
-  double best_s = kWorthwhile * cost_of(stages, run).predicted_s;
+  constexpr size_t kTried = 3;
+  const double one_s = cost_of(stages, run).predicted_s;
+  std::vector<std::pair<double, int>> found;
   for (int chunks = 2; chunks <= kChunksMax; ++chunks) {
     if (chunks * run.input.mesh.pipeline > run.spec->architecture.layers) break;
     if (chunks * run.input.windows.count > kPhasesMax) break;
     const double step_s = interleaved_s(chunks, stages, run);
-    if (step_s < best_s) {
-      best_s = step_s;
-      best = chunks;
-    }
+    if (step_s < kWorthwhile * one_s) found.emplace_back(step_s, chunks);
   }
-  return best;
+  std::ranges::sort(found);
+  found.resize(std::min(found.size(), kTried));
+  std::vector<int> all;
+  for (const auto& [step_s, chunks] : found) all.push_back(chunks);
+  return all;
 }
 
 }  // namespace
@@ -237,18 +245,22 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
                                           const RunFacts& facts) {
   std::vector<plan::PlannedRun> best = plan_chunks(run, options, facts);
   if (options.pipeline_chunks > 0 || run.input.mesh.pipeline == 1) return best;
-  config::Options interleaved = options;
-  interleaved.pipeline_chunks = promising_chunks(best, run);
-  if (interleaved.pipeline_chunks == 1) return best;
-  const double best_s = cost_of(best, run).predicted_s;
+  const plan::Cost best_cost = cost_of(best, run);
   const plan::PlanInput input = run.input;
   const int64_t outside_bytes = run.outside_bytes;
+  config::Options interleaved = options;
+  interleaved.pipeline_windows = input.windows.count;
+  const std::vector<int> promising = promising_chunks(best, run);
   std::vector<model::ModelSpec> slices = std::exchange(run.slices, {});  // `input` points to one
-  try {
-    slice(interleaved.pipeline_chunks, run);
-    std::vector<plan::PlannedRun> stages = plan_chunks(run, interleaved, facts);
-    if (cost_of(stages, run).predicted_s < best_s) return stages;
-  } catch (const plan::DoesNotFit&) {  // more inputs of windows wait there
+  for (const int chunks : promising) {
+    interleaved.pipeline_chunks = chunks;
+    run.slices.clear();
+    slice(chunks, run);
+    try {
+      std::vector<plan::PlannedRun> stages = plan_chunks(run, interleaved, facts);
+      if (plan::is_better(cost_of(stages, run), best_cost)) return stages;
+    } catch (const plan::DoesNotFit&) {  // more inputs of windows wait there
+    }
   }
   run.slices = std::move(slices);
   run.input = input;

@@ -5,7 +5,7 @@
 #
 #   resources.sh [compare|update]
 #
-# Needs nvcc of the version in the table, but no GPU; takes two minutes of one core.
+# Needs nvcc of the version in the table, but no GPU; takes two minutes of one core. Exits with 77 without such an nvcc.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,6 +17,10 @@ fi
 table=tests/cuda/resources.txt
 architectures="80;89;90;100"
 
+if ! command -v "${CUDACXX:-nvcc}" > /dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+  echo "there is no nvcc: resources of CUDA kernels are not compared"
+  exit 77
+fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cmake -S . -B "$out" -G Ninja -DSTRATA_CUDA=ON -DSTRATA_CUDA_ARCHITECTURES="$architectures" -DSTRATA_BENCHMARKS=OFF \
@@ -24,7 +28,7 @@ cmake -S . -B "$out" -G Ninja -DSTRATA_CUDA=ON -DSTRATA_CUDA_ARCHITECTURES="$arc
 version=$(sed -nE 's/.*CUDA plugin: toolkit ([0-9]+\.[0-9]+).*/\1/p' "$out/configure")
 if [[ $what == compare ]] && ! grep -q "^# nvcc $version\$" "$table"; then
   echo "resources.txt is of $(sed -n 's/^# //p' "$table"), and this is nvcc $version: not compared"
-  exit 0
+  exit 77
 fi
 cmake --build "$out" -j "$(nproc)" --target strata_cuda_ops > "$out/build" 2>&1 || { cat "$out/build"; exit 1; }
 
@@ -36,6 +40,7 @@ c++filt < "$out/build" | awk '
     architecture = quoted[4]
     gsub(/strata::kernels::(cuda::)?/, "", name)
     gsub(/^void /, "", name)
+    gsub(/\([A-Za-z0-9_:]+\)/, "", name)  # casts of template arguments
     sub(/\(.*$/, "", name)
   }
   /spill stores/ { match($0, /[0-9]+ bytes spill stores/); spilled = substr($0, RSTART) + 0 }
@@ -46,8 +51,10 @@ c++filt < "$out/build" | awk '
     print name "|" architecture "|" registers "|" shared "|" spilled
   }' | sort -u > "$out/lines"
 awk -F'|' -v version="$version" -v list="$architectures" '
+  ($1, $2) in cell { print "two kernels are called " $1 > "/dev/stderr"; failed = 1 }
   { names[$1]; cell[$1, $2] = $3 " " $4 " " $5 }
   END {
+    if (failed) exit 1
     print "# nvcc " version
     print "# architecture: registers of a thread, bytes of shared memory of a block, bytes spilled (resources.sh)"
     count = split(list, architecture, ";")

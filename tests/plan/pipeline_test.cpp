@@ -53,6 +53,8 @@ TEST(Pipeline, TheSlowestStageGivesTheTimeOfAStep) {
   const double even[] = {4, 4, 4};
   const Windows windows = {4, PipelineOrder::kOneForwardOneBackward};
   EXPECT_DOUBLE_EQ(pipeline_step_s({.ranks = 3}, even, 0.5, windows), 4.0 / 4 * (4 + 3 - 1));
+  EXPECT_DOUBLE_EQ(pipeline_step_s({.ranks = 3}, even, 0.5, {1}, 0.25), 3 * 4 + 4 * 0.25);
+  EXPECT_DOUBLE_EQ(pipeline_step_s({.ranks = 1, .laps = 3}, even, 0.5, {1}, 0.25), 3 * 4);
   const double one_slow[] = {1, 8, 1};
   EXPECT_GT(pipeline_step_s({.ranks = 3}, one_slow, 0.5, windows), 8.0);
   EXPECT_LT(pipeline_step_s({.ranks = 3}, one_slow, 0.5, windows), 8.0 + 2 * 1.0);

@@ -21,7 +21,8 @@ class DataCacheProcesses : public DataTest {
  protected:
   DataOptions cached() const {
     DataOptions options = {.length = 64, .samples = config::SampleLayout::kPacked};
-    options.cache = {.directory = cache_, .is_given = true, .memory_text_bytes = 0};
+    options.cache = {
+        .directory = cache_, .is_given = true, .memory_text_bytes = 0, .patience_s = 0};
     return options;
   }
 
