@@ -97,8 +97,9 @@ TEST_P(WindowChoiceOfMode, ARunFitsThatDoesNotFitInOneWindow) {
 }
 
 // Stages of a pipeline, each of which may be several chunks of blocks.
-RunPlan staged_plan(int64_t stages, int64_t chunks, int64_t micro_batches) {
-  config::Options options = options_with(16 * 1024);
+RunPlan staged_plan(int64_t stages, int64_t chunks, int64_t micro_batches,
+                    int64_t host_mib = 16 * 1024) {
+  config::Options options = options_with(host_mib);
   options.nvme = {};
   options.offload = config::Offload::kHost;
   options.ranks = options.pipeline_ranks = stages;
@@ -117,6 +118,25 @@ TEST(ChunkChoice, ChunksAreChosenWhereRanksWouldWait) {
   EXPECT_LT(chosen.predicted_step_s, 0.97 * one.predicted_step_s);
   EXPECT_EQ(chosen.predicted_step_s, staged_plan(4, chunks, 4).predicted_step_s);
   for (const plan::Plan& plan : chosen.ranks) EXPECT_EQ(plan.windows.count, 4);
+}
+
+// More chunks keep the inputs of more windows.
+TEST(ChunkChoice, FewerAreChosenWhereMoreDoNotFit) {
+  const auto need_mib = [](int64_t chunks) {
+    try {
+      staged_plan(4, chunks, 4, 1);
+    } catch (const plan::DoesNotFit& why) {
+      return ceil_div(why.shortages().front().need_bytes, kMiB);
+    }
+    return int64_t{0};
+  };
+  const int64_t one = need_mib(1), four = need_mib(4);
+  ASSERT_GT(four, one + 1);
+  EXPECT_THROW(staged_plan(4, 4, 4, four - 1), plan::DoesNotFit);
+  const RunPlan chosen = staged_plan(4, 0, 4, four - 1);
+  EXPECT_LT(chosen.input.spec->stage.route.laps, 4);
+  EXPECT_GT(chosen.predicted_step_s, 0);
+  EXPECT_EQ(staged_plan(4, 0, 4, one + 1).input.spec->stage.route.laps, 1);
 }
 
 TEST(ChunkChoice, OneIsEnoughWhereFewWaitOrBlocksAreFew) {
