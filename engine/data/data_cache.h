@@ -31,7 +31,7 @@ class DataCache {
   std::optional<ReadData> load(const std::string& name, int64_t vocabulary) const;
   // Waits until no other process writes these tokens, or until one has written them: then there is
   // no lock. Throws Error (kIo) where one that has the lock writes nothing for
-  // BlockingCall::deadline_s() or `least_patience_s`.
+  // the longer of BlockingCall::deadline_s() and `least_patience_s`.
   void lock(double least_patience_s);
   bool is_locked() const { return is_locked_; }
   // Begins to write, with the lock: `data` has no tokens yet. Removes what other processes left.

@@ -118,7 +118,6 @@ std::optional<ReadData> load_or_begin(DataCache& cache, const std::string& name,
                                       const std::vector<std::string>& files,
                                       const ReadOptions& options, ReadData& made) {
   auto found = cache.load(name, options.vocabulary);
-  if (found) return found;
   while (!found && !cache.is_locked()) {
     cache.lock(options.cache.patience_s);
     found = cache.load(name, options.vocabulary);

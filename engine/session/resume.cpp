@@ -261,10 +261,11 @@ Json newest_options(const Written& written) {
 Json options_in(const Written& written) {
   Json options = *written.options();
   if (written.is_run) options = train::settled_options(options, newest_options(written));
-  // Runs from before there was a choice made a stream of all records, and had one chunk in a stage.
+  // Runs from before there was a choice made a stream of all records, and say one chunk without
+  // stages too.
   if (options.find("samples") == nullptr) options.set("samples", "stream");
-  const Json* chunks = options.find("pipeline_chunks");
-  if (chunks != nullptr && chunks->int64() == 1) {
+  const Json* ranks = options.find("pipeline_ranks");
+  if (ranks == nullptr || ranks->int64() == 1) {
     std::erase_if(options.members(),
                   [](const config::JsonMember& each) { return each.name == "pipeline_chunks"; });
   }
