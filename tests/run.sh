@@ -51,7 +51,16 @@ tests_run=0
 tests_failed=0
 tests_skipped=0
 
-headline() { echo "== $1 ($((SECONDS - started)) s)"; }
+# headline WHAT: what begins now. The times of what has ended are printed at the end.
+began=$SECONDS
+part=packages
+times=
+headline() {
+  times+="${times:+, }$part $((SECONDS - began)) s"
+  began=$SECONDS
+  part=$1
+  echo "== $1 ($((SECONDS - started)) s)"
+}
 
 # The thread sanitizer's memory map needs addresses that are not randomised too far.
 steady() {
@@ -169,6 +178,7 @@ if ((tests_run == 0)); then
   echo "No tests were found!!!"
   exit 1
 fi
+echo "$times"
 passed_percent=$((100 * (tests_run - tests_failed) / tests_run))
 echo "$passed_percent% tests passed, $tests_failed tests failed out of $tests_run"
 ((tests_failed == 0))

@@ -129,6 +129,8 @@ TEST_F(Program, TheSummaryNamesTheBackendOfAStageThatHasDrives) {
                    "2",
                    "--pipeline-ranks",
                    "2",
+                   "--pipeline-chunks",
+                   "1",
                    "--accumulate",
                    "4",
                    "--nvme",
