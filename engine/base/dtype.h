@@ -57,4 +57,32 @@ constexpr float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
+// Exact: 2^112 moves a half's exponent bias to a float's, and normalizes subnormals on the way. A
+// NaN keeps its bits and becomes quiet, as in the processor's own conversion.
+constexpr float from_f16(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13;
+  if (magnitude >= 0x0f800000u) {
+    const uint32_t quiet = magnitude > 0x0f800000u ? 0x00400000u : 0u;
+    return std::bit_cast<float>(sign | magnitude | 0x7f800000u | quiet);
+  }
+  const float value = std::bit_cast<float>(magnitude) * 0x1p112f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+// Rounds to nearest, ties to even; infinite from 65520 on. A NaN is made canonical: 0x7e00.
+constexpr uint16_t to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return 0x7e00u;
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65520 and more
+  if (magnitude < 0x38800000u) {  // below 2^-14: the sum's last bit is 2^-24, the smallest half
+    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<uint16_t>(sign | rounded >> 13);
+}
+
 }  // namespace strata

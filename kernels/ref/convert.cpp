@@ -10,16 +10,7 @@
 namespace strata::kernels::ref {
 namespace {
 
-// Exact: 2^112 moves a half's exponent bias to a float's, and normalizes subnormals on the way.
-float from_f16(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13;
-  if (magnitude >= 0x0f800000u) return std::bit_cast<float>(sign | magnitude | 0x7f800000u);
-  const float value = std::bit_cast<float>(magnitude) * 0x1p112f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
-}
-
-// Exact in the same way: 2^120 is the difference of the biases 7 and 127. The format has no
+// Exact as from_f16() is: 2^120 is the difference of the biases 7 and 127. The format has no
 // infinities.
 float from_f8_e4m3(uint8_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
@@ -27,21 +18,6 @@ float from_f8_e4m3(uint8_t bits) {
   if (magnitude == 0x07f00000u) return std::bit_cast<float>(sign | 0x7fc00000u);
   const float value = std::bit_cast<float>(magnitude) * 0x1p120f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
-}
-
-// To nearest, ties to even.
-uint16_t to_f16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
-  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more
-  if (magnitude < 0x38800000u) {  // below 2^-14: the sum's last bit is 2^-24, the smallest half
-    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
-  }
-  const uint32_t rounded = magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u);
-  return static_cast<uint16_t>(sign | rounded >> 13);
 }
 
 template <typename T>
