@@ -17,7 +17,7 @@
 //   dh[r] = sum_v dz[r,v] * w[v]     dw[v] (+)= sum_r dz[r,v] * h[r]
 //
 //   h         [N, C]  I    in    normed hidden state, dense
-//   w         [V, C]  T    in    T = f32 or bf16, dense
+//   w         [V, C]  T    in    T = f32, bf16 or f16, dense
 //   targets   [N]     i32  in    -1: the row does not count; otherwise in [0, V), checked
 //   loss_sum  [1]     f64  out   overwritten; rows summed in ascending order
 //   dh        [N, C]  I    out   overwritten; may be h; null: forward only (dw must be null too)

@@ -6,8 +6,8 @@
 #include "engine/base/dtype.h"
 #include "kernels/interior.h"
 
-// Elementwise ops on dense arrays of `count` elements. T = f32 or bf16, stored with to_bf16. I:
-// kernels/interior.h.
+// Elementwise ops on dense arrays of `count` elements. T = f32, bf16 or f16, stored with to_bf16 or
+// to_f16. I: kernels/interior.h.
 //
 //   AddResidual   y = x + a        x, y  T (y may be x)    a  I
 //   Add           y = y + a        y, a  f32

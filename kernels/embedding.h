@@ -16,7 +16,7 @@
 //
 //   tokens  [N]     i32  in    each in [0, vocabulary_end), or in [0, V) where that is 0: checked
 //                              before anything is written
-//   w       [V, C]  T    in    T = f32 or bf16, dense
+//   w       [V, C]  T    in    T = f32, bf16 or f16, dense
 //   out     [N, C]  T    out
 //   dy      [N, C]  T    in
 //   dw      [V, C]  f32  out   without `accumulate`, rows of absent tokens become zero

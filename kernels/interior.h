@@ -8,8 +8,8 @@
 #include "engine/base/check.h"
 #include "engine/base/dtype.h"
 
-// I in the headers of ops: the element type of tensors inside a segment, f32 or bf16, from the
-// device's description. A store as bf16 rounds once, to nearest even.
+// I in the headers of ops: the element type of tensors inside a segment, f32, bf16 or f16, from the
+// device's description. A store as bf16 or f16 rounds once, to nearest even.
 namespace strata::kernels {
 
 // Points to elements of type `dtype`. Converts from a pointer to float, and to one: that check

@@ -15,7 +15,7 @@
 //             dx[r,c] = dres[r,c] + rstd[r] * (g - mean_c(g) - n * mean_c(g*n))
 //             dw[c] (+)= sum_r dy[r,c] * n,  db[c] (+)= sum_r dy[r,c]
 //
-//   x           [N, C]  T    in       T = f32 or bf16, dense
+//   x           [N, C]  T    in       T = f32, bf16 or f16, dense
 //   w, b        [C]     T    in
 //   y           [N, C]  I    out      I: kernels/interior.h
 //   mean, rstd  [N]     f32  out/in   kept for backward; forward accepts null for both

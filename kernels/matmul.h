@@ -14,7 +14,7 @@
 //   weight    dw[n, k] (+)= dy[m, n]^T * x[m, k]      dbias[n] (+)= sum_m dy[m, n]
 //
 //   m = rows (tokens), n = outputs, k = inputs; all > 0
-//   w, bias          T    in    row-major, dense, T = f32 or bf16
+//   w, bias          T    in    row-major, dense, T = f32, bf16 or f16
 //   x, dy            I    in    row-major; *_stride = elements between rows, 0 means dense
 //   y, dx            I    out   as x and dy; must not overlap any input
 //   dw, dbias        f32  out   dense; dbias null when there is no bias

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
-#include "kernels/interior.h"
+#include "kernels/typed.h"
 #include "kernels/workspace.h"
 
 // RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4) over the last of three dimensions:
@@ -18,7 +18,7 @@
 //
 //   x       [N, G, C]  X     in      groups dense within a row; *_stride elements between rows,
 //   y       [N, G, C]  I     out     0 = G*C; forward on the host: y may be x, with X = I
-//   w       [C]        T     in      T = f32 or bf16
+//   w       [C]        T     in      T = f32, bf16 or f16
 //   offset                           0, or 1 when the stored weight is the difference from 1
 //   rstd    [N, G]     f32   out/in  kept for backward; forward accepts null
 //   dy      [N, G, C]  I     in
@@ -80,8 +80,7 @@ inline DType x_dtype_of(const RmsNormBackward& op) {
 // Whether backends can compute an op of these shapes and types.
 template <typename Op>
 bool is_rms_norm(const Op& op) {
-  return op.rows > 0 && op.groups > 0 && op.cols > 0 &&
-         (op.dtype == DType::kF32 || op.dtype == DType::kBF16);
+  return op.rows > 0 && op.groups > 0 && op.cols > 0 && is_weight_type(op.dtype);
 }
 
 int64_t workspace_bytes(const RmsNormBackward& op, int threads);

@@ -13,7 +13,7 @@
 //   forward   y[r, :] += p[at(r), :]
 //   backward  dp[t, :] (+)= sum of dy[r, :] over the rows r with at(r) == t, r ascending
 //
-//   y   [N, C]  T    in, out   T = f32 or bf16, dense
+//   y   [N, C]  T    in, out   T = f32, bf16 or f16, dense
 //   p   [P, C]  T    in        P = positions >= T
 //   dy  [N, C]  T    in
 //   starts  [N]  i32  where the row's document starts in its sequence (attention.h); null: all 0

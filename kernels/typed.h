@@ -6,20 +6,21 @@
 #include "engine/base/dtype.h"
 #include "kernels/interior.h"
 
-// Scalar access to arrays whose element type is known at run time (f32 or bf16), and strides with
-// the "0 means dense" convention of the op headers.
+// Scalar access to arrays whose element type is known at run time (f32, bf16 or f16), and
+// strides with the "0 means dense" convention of the op headers.
 namespace strata::kernels {
 
 inline float load(DType type, const void* data, int64_t index) {
-  return type == DType::kF32 ? static_cast<const float*>(data)[index]
-                             : from_bf16(static_cast<const uint16_t*>(data)[index]);
+  if (type == DType::kF32) return static_cast<const float*>(data)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
+  return type == DType::kBF16 ? from_bf16(bits) : from_f16(bits);
 }
 
 inline void store(DType type, void* data, int64_t index, float value) {
   if (type == DType::kF32) {
     static_cast<float*>(data)[index] = value;
   } else {
-    static_cast<uint16_t*>(data)[index] = to_bf16(value);
+    static_cast<uint16_t*>(data)[index] = type == DType::kBF16 ? to_bf16(value) : to_f16(value);
   }
 }
 
@@ -28,11 +29,8 @@ inline float load(ConstInterior from, int64_t index) {
 }
 
 inline void store(Interior to, int64_t index, float value) {
-  if (to.dtype == DType::kF32) {
-    static_cast<float*>(to.data)[index] = value;
-  } else {
-    static_cast<uint16_t*>(to.data)[index] = nearest_bf16(value);
-  }
+  if (to.dtype != DType::kBF16) return store(to.dtype, to.data, index, value);
+  static_cast<uint16_t*>(to.data)[index] = nearest_bf16(value);
 }
 
 // Whether each row has a position: its own, or its place in a whole sequence.
@@ -40,8 +38,9 @@ inline bool has_positions(int64_t rows, int64_t length, const int32_t* positions
   return rows > 0 && length > 0 && (positions != nullptr || rows % length == 0);
 }
 
-inline bool is_float_or_bf16(DType type) {
-  return type == DType::kF32 || type == DType::kBF16;
+// A type of weights and of activations at the boundary of segments.
+inline bool is_weight_type(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
 }
 
 inline int64_t stride_or(int64_t stride, int64_t dense) {

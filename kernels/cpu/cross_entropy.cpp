@@ -210,7 +210,7 @@ void gradient_products(const LinearCrossEntropy& op, int64_t begin, int64_t rows
 }  // namespace
 
 void linear_cross_entropy(const LinearCrossEntropy& op) {
-  STRATA_CHECK(is_one_call(op) && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_one_call(op) && is_weight_type(op.dtype));
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
   for (int64_t row = 0; row < op.rows; ++row) {
     STRATA_CHECK(op.targets[row] >= -1 && op.targets[row] < op.targets_end());

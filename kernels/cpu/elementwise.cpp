@@ -21,8 +21,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::cpu::HWY_NAMESPACE {
 
-template <typename X, typename Y>
-void add_residual_range(const X* x, const float* a, Y* y, int64_t count) {
+template <typename X, typename A, typename Y>
+void add_range(const X* x, const A* a, Y* y, int64_t count) {
   for_vectors(count, [&](auto d, int64_t i, auto tail) HWY_ATTR {
     store_as(d, hn::Add(load_as(d, x + i, tail), load_as(d, a + i, tail)), y + i, tail);
   });
@@ -51,31 +51,43 @@ void scale_range(const T* x, float factor, T* y, int64_t count) {
   });
 }
 
-void widen_range(const uint16_t* x, float* y, int64_t count) {
+template <typename T>
+void widen_range(const T* x, float* y, int64_t count) {
   for_vectors(count, [&](auto d, int64_t i, auto tail)
                          HWY_ATTR { store_as(d, load_as(d, x + i, tail), y + i, tail); });
 }
-void residual_f32(const float* x, const float* a, float* y, int64_t count) {
-  add_residual_range(x, a, y, count);
-}
-void residual_bf16(const uint16_t* x, const float* a, uint16_t* y, int64_t count) {
-  add_residual_range(x, a, y, count);
-}
 
-void add_widened(const uint16_t* x, float* y, int64_t count) {
-  add_residual_range(x, y, y, count);
+void add_floats(const float* x, float* y, int64_t count) {
+  add_range(y, x, y, count);
 }
-void add_scaled_f32(const float* x, float factor, float* y, int64_t count) {
-  add_scaled_range(x, factor, y, count);
+void add_widened(DType type, const void* x, float* y, int64_t count) {
+  with_weight_type(type,
+                   [&](auto t) { add_range(y, static_cast<const decltype(t)*>(x), y, count); });
 }
-void add_scaled_bf16(const uint16_t* x, float factor, float* y, int64_t count) {
-  add_scaled_range(x, factor, y, count);
+void add_rounded(DType type, const void* x, void* y, int64_t count) {
+  with_weight_type(type, [&](auto t) {
+    auto* to = static_cast<decltype(t)*>(y);
+    add_range(to, static_cast<const decltype(t)*>(x), to, count);
+  });
 }
-void scale_f32(const float* x, float factor, float* y, int64_t count) {
-  scale_range(x, factor, y, count);
+void add_residual_of(DType type, const void* x, const float* a, void* y, int64_t count) {
+  with_weight_type(type, [&](auto t) {
+    add_range(static_cast<const decltype(t)*>(x), a, static_cast<decltype(t)*>(y), count);
+  });
 }
-void scale_bf16(const uint16_t* x, float factor, uint16_t* y, int64_t count) {
-  scale_range(x, factor, y, count);
+void add_scaled(DType type, const void* x, float factor, float* y, int64_t count) {
+  with_weight_type(type, [&](auto t) {
+    add_scaled_range(static_cast<const decltype(t)*>(x), factor, y, count);
+  });
+}
+void scale(DType type, const void* x, float factor, void* y, int64_t count) {
+  with_weight_type(type, [&](auto t) {
+    scale_range(static_cast<const decltype(t)*>(x), factor, static_cast<decltype(t)*>(y), count);
+  });
+}
+void widen_of(DType type, const void* x, float* y, int64_t count) {
+  with_weight_type(type,
+                   [&](auto t) { widen_range(static_cast<const decltype(t)*>(x), y, count); });
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
@@ -85,60 +97,48 @@ HWY_AFTER_NAMESPACE();
 namespace strata::kernels::cpu {
 namespace {
 
-HWY_EXPORT(widen_range);
-HWY_EXPORT(residual_f32);
-HWY_EXPORT(residual_bf16);
+HWY_EXPORT(add_floats);
 HWY_EXPORT(add_widened);
-HWY_EXPORT(add_scaled_f32);
-HWY_EXPORT(add_scaled_bf16);
-HWY_EXPORT(scale_f32);
-HWY_EXPORT(scale_bf16);
+HWY_EXPORT(add_rounded);
+HWY_EXPORT(add_residual_of);
+HWY_EXPORT(add_scaled);
+HWY_EXPORT(scale);
+HWY_EXPORT(widen_of);
 HWY_EXPORT(soft_cap_range);
 
 constexpr int64_t kBlock = 32768;
 
 }  // namespace
 
-void widen(const uint16_t* from, float* to, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(widen_range)(from, to, count);
+void widen(DType type, const void* from, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(widen_of)(type, from, to, count);
 }
 
 void add_to(const float* x, float* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(residual_f32)(y, x, y, count);
+  HWY_DYNAMIC_DISPATCH(add_floats)(x, y, count);
 }
 
-void add_widened_to(const uint16_t* x, float* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(add_widened)(x, y, count);
+void add_widened_to(DType type, const void* x, float* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(add_widened)(type, x, y, count);
 }
 
-void add_scaled_to(const float* x, float factor, float* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(add_scaled_f32)(x, factor, y, count);
+void add_rounded_to(DType type, const void* x, void* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(add_rounded)(type, x, y, count);
 }
 
-void add_scaled_to(const uint16_t* x, float factor, float* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(add_scaled_bf16)(x, factor, y, count);
+void add_scaled_to(DType type, const void* x, float factor, float* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(add_scaled)(type, x, factor, y, count);
 }
 
-void scale_to(const float* x, float factor, float* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(scale_f32)(x, factor, y, count);
-}
-
-void scale_to(const uint16_t* x, float factor, uint16_t* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(scale_bf16)(x, factor, y, count);
+void scale_to(DType type, const void* x, float factor, void* y, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(scale)(type, x, factor, y, count);
 }
 
 void add_residual(const AddResidual& op) {
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
-    if (op.dtype == DType::kF32) {
-      HWY_DYNAMIC_DISPATCH(residual_f32)
-      (static_cast<const float*>(op.x) + begin, op.a + begin, static_cast<float*>(op.y) + begin,
-       end - begin);
-    } else {
-      HWY_DYNAMIC_DISPATCH(residual_bf16)
-      (static_cast<const uint16_t*>(op.x) + begin, op.a + begin,
-       static_cast<uint16_t*>(op.y) + begin, end - begin);
-    }
+    HWY_DYNAMIC_DISPATCH(add_residual_of)
+    (op.dtype, element_of(op.dtype, op.x, begin), op.a + begin, element_of(op.dtype, op.y, begin),
+     end - begin);
   });
 }
 
@@ -162,13 +162,13 @@ void soft_cap(const SoftCap& op) {
 }
 
 void cast(const Cast& op) {
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_weight_type(op.dtype));
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
     float* y = op.y + begin;
     if (op.dtype == DType::kF32) {
       std::copy_n(static_cast<const float*>(op.x) + begin, end - begin, y);
     } else {
-      widen(static_cast<const uint16_t*>(op.x) + begin, y, end - begin);
+      widen(op.dtype, element_of(op.dtype, op.x, begin), y, end - begin);
     }
   });
 }

@@ -112,17 +112,13 @@ void backward_rows_of(const LayerNormBackward& op, int64_t begin, int64_t end_ro
 }
 
 void forward_rows(const LayerNormForward& op, int64_t begin, int64_t end) {
-  if (op.dtype == DType::kF32) {
-    forward_rows_of<float>(op, begin, end);
-  } else {
-    forward_rows_of<uint16_t>(op, begin, end);
-  }
+  with_weight_type(op.dtype, [&](auto type) { forward_rows_of<decltype(type)>(op, begin, end); });
 }
 
 void backward_rows(const LayerNormBackward& op, int64_t begin, int64_t end, float* dw, float* db) {
   const Shares shares{dw, db};
-  op.dtype == DType::kF32 ? backward_rows_of<float>(op, begin, end, shares)
-                          : backward_rows_of<uint16_t>(op, begin, end, shares);
+  with_weight_type(op.dtype,
+                   [&](auto type) { backward_rows_of<decltype(type)>(op, begin, end, shares); });
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
@@ -139,14 +135,14 @@ HWY_EXPORT(backward_rows);
 }  // namespace
 
 void layer_norm_forward(const LayerNormForward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_weight_type(op.dtype));
   parallel_blocks(op.rows, kShareRows, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(forward_rows)(op, begin, end);
   });
 }
 
 void layer_norm_backward(const LayerNormBackward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_weight_type(op.dtype));
   STRATA_CHECK((!op.dw && !op.db) || op.workspace.bytes >= workspace_bytes(op, 1));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
   const int64_t blocks = ceil_div(op.rows, kShareRows);

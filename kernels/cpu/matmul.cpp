@@ -65,11 +65,6 @@ Tiling tile_rows(int64_t rows, int64_t cols, int64_t depth) {
 }
 
 template <typename Op>
-const void* block_of(const Op& op, int64_t index) {
-  return static_cast<const char*>(op.w) + index * bytes_of(op.dtype);
-}
-
-template <typename Op>
 void check(const Op& op) {
   STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0);
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, thread_count()));
@@ -111,7 +106,7 @@ void add_bias(const MatMulWeight& op) {
 
 void matmul_forward(const MatMulForward& op) {
   check(op);
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_weight_type(op.dtype));
   if (op.by_row) return forward_by_row(op);
   if (panels_serve(op)) return forward_by_panels(op);
   const int64_t x_stride = stride_or(op.x_stride, op.inputs);
@@ -130,7 +125,7 @@ void matmul_forward(const MatMulForward& op) {
                        .c = op.y + row * y_stride + col,
                        .ldc = y_stride,
                        .accumulate = op.accumulate};
-    run_weight_product(product, op.dtype, block_of(op, col * op.inputs),
+    run_weight_product(product, op.dtype, element_of(op.dtype, op.w, col * op.inputs),
                        op.workspace.data + slot * weight_product_bytes());
     for (int64_t r = 0; op.bias && r < product.m; ++r) {
       for (int64_t c = 0; c < product.n; ++c) {
@@ -142,7 +137,7 @@ void matmul_forward(const MatMulForward& op) {
 
 void matmul_input(const MatMulInput& op) {
   check(op);
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_weight_type(op.dtype));
   if (panels_serve(op)) return input_by_panels(op);
   const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
   const int64_t dx_stride = stride_or(op.dx_stride, op.inputs);
@@ -159,7 +154,7 @@ void matmul_input(const MatMulInput& op) {
                              .c = op.dx + row * dx_stride + col,
                              .ldc = dx_stride,
                              .accumulate = op.accumulate};
-    run_weight_product(product, op.dtype, block_of(op, col),
+    run_weight_product(product, op.dtype, element_of(op.dtype, op.w, col),
                        op.workspace.data + slot * weight_product_bytes());
   });
 }

@@ -117,13 +117,7 @@ void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row,
 // Calls body with a value of x's element type and a value of w's.
 template <typename Op, typename Body>
 void with_types(const Op& op, const Body& body) {
-  if (op.dtype == DType::kF32) {
-    body(float{}, float{});
-  } else if (op.inside) {
-    body(float{}, uint16_t{});
-  } else {
-    body(uint16_t{}, uint16_t{});
-  }
+  with_weight_type(op.dtype, [&](auto w) { op.inside ? body(float{}, w) : body(w, w); });
 }
 
 void forward_rows(const RmsNormForward& op, int64_t begin, int64_t end) {

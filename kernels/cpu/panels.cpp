@@ -24,7 +24,8 @@ bool has_vectors_of_16() {
   return kLanes == 16;
 }
 
-void widen_row(const uint16_t* from, float* to, int64_t count) {
+template <typename T>
+void widen_row(const T* from, float* to, int64_t count) {
   for_vectors(count, [&](auto d, int64_t i, auto end)
                          HWY_ATTR { store_as(d, load_as(d, from + i, end), to + i, end); });
 }
@@ -49,10 +50,12 @@ HWY_INLINE const float* weight_rows(const ForwardPass& pass, int64_t out, int64_
                                     float* widened) {
   const int64_t at = out * pass.op->inputs + pass.first;
   if (pass.op->dtype == DType::kF32) return static_cast<const float*>(pass.op->w) + at;
-  const uint16_t* from = static_cast<const uint16_t*>(pass.op->w) + at;
-  for (int64_t r = 0; r < count; ++r) {
-    widen_row(from + r * pass.op->inputs, widened + r * pass.depth, pass.depth);
-  }
+  with_weight_type(pass.op->dtype, [&](auto type) {
+    const auto* from = static_cast<const decltype(type)*>(pass.op->w) + at;
+    for (int64_t r = 0; r < count; ++r) {
+      widen_row(from + r * pass.op->inputs, widened + r * pass.depth, pass.depth);
+    }
+  });
   return widened;
 }
 
@@ -150,11 +153,10 @@ void input_columns(const MatMulInput& op, int64_t col, int64_t cols, float* pane
   for (int64_t first = 0; first < op.outputs; first += part) {
     const int64_t depth = std::min(part, op.outputs - first);
     const char* from = weights(first, col);
-    if (op.dtype == DType::kF32) {
-      pack_weights(reinterpret_cast<const float*>(from), op.inputs, depth, cols, panel);
-    } else {
-      pack_weights(reinterpret_cast<const uint16_t*>(from), op.inputs, depth, cols, panel);
-    }
+    with_weight_type(op.dtype, [&](auto type) HWY_ATTR {
+      using T = decltype(type);
+      pack_weights(reinterpret_cast<const T*>(from), op.inputs, depth, cols, panel);
+    });
     // Prefetches the next part, or the first part of the columns that this thread will probably get
     // next.
     const bool last = first + depth == op.outputs;

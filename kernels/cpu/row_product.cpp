@@ -98,7 +98,7 @@ void band_of(const MatMulForward& op, int64_t begin, int64_t end) {
 
 // Outputs [begin, end) of all rows.
 void output_band(const MatMulForward& op, int64_t begin, int64_t end) {
-  op.dtype == DType::kF32 ? band_of<float>(op, begin, end) : band_of<uint16_t>(op, begin, end);
+  with_weight_type(op.dtype, [&](auto type) { band_of<decltype(type)>(op, begin, end); });
 }
 
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE

@@ -10,17 +10,17 @@
 namespace strata::kernels::cpu {
 namespace {
 
-// Widens the block of bf16 weights that belongs to [first, first + product.k) of the summed
+// Widens the block of 16-bit weights that belongs to [first, first + product.k) of the summed
 // dimension.
-void widen_block(Product& product, const uint16_t* weights, int64_t stride, int64_t first,
+void widen_block(Product& product, DType dtype, const void* weights, int64_t stride, int64_t first,
                  float* to) {
   const int64_t rows = product.b_transposed ? product.n : product.k;
   const int64_t cols = product.b_transposed ? product.k : product.n;
-  const uint16_t* from = weights + (product.b_transposed ? first : first * stride);
+  const int64_t begin = product.b_transposed ? first : first * stride;
   product.ldb = product.b_transposed ? cols : cols + kPad;
   product.b = to;
   for (int64_t row = 0; row < rows; ++row) {
-    widen(from + row * stride, to + row * product.ldb, cols);
+    widen(dtype, element_of(dtype, weights, begin + row * stride), to + row * product.ldb, cols);
   }
 }
 
@@ -37,7 +37,7 @@ void run_blocks(Product product, DType dtype, const void* weights, std::byte* sc
   for (int64_t first = 0; first < depth; first += kDepth) {
     product.k = std::min(kDepth, depth - first);
     product.a = a + first;
-    widen_block(product, static_cast<const uint16_t*>(weights), stride, first, widened);
+    widen_block(product, dtype, weights, stride, first, widened);
     run_product(product, scratch);
     product.accumulate = true;
   }

@@ -20,7 +20,7 @@ constexpr int64_t weight_product_bytes() {
 }
 
 // Runs run_product() on a tile of activations times weights of type `dtype` (product.b is ignored).
-// bf16 weights are widened in the scratch, one block of the summed dimension at a time.
+// bf16 and f16 weights are widened in the scratch, one block of the summed dimension at a time.
 void run_weight_product(const Product& product, DType dtype, const void* weights,
                         std::byte* scratch);
 

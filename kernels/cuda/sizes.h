@@ -30,12 +30,12 @@ constexpr int64_t shares_bytes(int64_t rows, int64_t cols) {
   return (rows + kShareRows - 1) / kShareRows * cols * 4;
 }
 
-// A product takes operands of one type. Where weights and interior differ, the bf16 operand is
-// widened in scratch.
+// A product takes operands of one type. Where weights and interior differ, one of them is f32, and
+// the other operand is widened in scratch.
 inline int64_t widened_bytes(DType weights, int64_t weight_count, DType interior,
                              int64_t interior_count) {
   if (weights == interior) return 0;
-  return aligned_bytes(4 * (weights == DType::kBF16 ? weight_count : interior_count));
+  return aligned_bytes(4 * (weights == DType::kF32 ? interior_count : weight_count));
 }
 
 inline int64_t bytes_needed(const MatMulForward& op, DType interior) {
@@ -73,7 +73,7 @@ inline CrossEntropyLayout layout_of(const LinearCrossEntropy& op, DType interior
   constexpr int64_t kLogitsOfChunk = int64_t{1} << 27;  // many, because each chunk reads all of dw
   const int64_t most = std::clamp<int64_t>(kLogitsOfChunk / op.vocabulary / 64 * 64, 64, 4096);
   const int64_t rows = std::min(op.rows, most), logits = rows * op.vocabulary;
-  const bool halves = op.dtype == DType::kBF16 && interior == DType::kBF16;
+  const bool halves = op.dtype == interior && interior != DType::kF32;
   CrossEntropyLayout layout = {.rows = rows};
   layout.gradients_offset = halves ? aligned_bytes(logits * 4) : 0;  // else over the logits
   layout.losses_offset = layout.gradients_offset + aligned_bytes(logits * (halves ? 2 : 4));

@@ -92,7 +92,7 @@ void row_without_target(const LinearCrossEntropy& op, int64_t row) {
 }  // namespace
 
 void linear_cross_entropy(const LinearCrossEntropy& op) {
-  STRATA_CHECK(is_one_call(op) && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_one_call(op) && is_weight_type(op.dtype));
   STRATA_CHECK(op.workspace.bytes >= op.vocabulary * 4);
   if (op.dw && !op.accumulate) std::fill_n(op.dw, op.vocabulary * op.cols, 0.0f);
   float* z = reinterpret_cast<float*>(op.workspace.data);

@@ -9,7 +9,7 @@
 namespace strata::kernels::ref {
 
 void add_residual(const AddResidual& op) {
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_weight_type(op.dtype));
   for (int64_t i = 0; i < op.count; ++i) {
     store(op.dtype, op.y, i, load(op.dtype, op.x, i) + load(op.a, i));
   }
@@ -31,7 +31,7 @@ void soft_cap(const SoftCap& op) {
 }
 
 void cast(const Cast& op) {
-  STRATA_CHECK(is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_weight_type(op.dtype));
   for (int64_t i = 0; i < op.count; ++i) store(op.y, i, load(op.dtype, op.x, i));
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 template <typename Op>
 void check(const Op& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_weight_type(op.dtype));
   for (int64_t row = 0; row < op.rows; ++row) {
     STRATA_CHECK(is_token(op, op.tokens[row]));
   }

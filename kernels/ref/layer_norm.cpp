@@ -9,7 +9,7 @@
 namespace strata::kernels::ref {
 
 void layer_norm_forward(const LayerNormForward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_weight_type(op.dtype));
   const auto cols = static_cast<double>(op.cols);
   for (int64_t row = 0; row < op.rows; ++row) {
     const int64_t begin = row * op.cols;
@@ -33,7 +33,7 @@ void layer_norm_forward(const LayerNormForward& op) {
 }
 
 void layer_norm_backward(const LayerNormBackward& op) {
-  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.cols > 0 && is_weight_type(op.dtype));
   const auto normed = [&](int64_t row, int64_t col) {
     return (double{load(op.dtype, op.x, row * op.cols + col)} - op.mean[row]) * op.rstd[row];
   };

@@ -14,7 +14,7 @@ void put(Interior to, int64_t index, double sum, bool accumulate) {
 }  // namespace
 
 void matmul_forward(const MatMulForward& op) {
-  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_weight_type(op.dtype));
   const int64_t x_stride = stride_or(op.x_stride, op.inputs);
   const int64_t y_stride = stride_or(op.y_stride, op.outputs);
   for (int64_t row = 0; row < op.rows; ++row) {
@@ -29,7 +29,7 @@ void matmul_forward(const MatMulForward& op) {
 }
 
 void matmul_input(const MatMulInput& op) {
-  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0 && is_weight_type(op.dtype));
   const int64_t dy_stride = stride_or(op.dy_stride, op.outputs);
   const int64_t dx_stride = stride_or(op.dx_stride, op.inputs);
   for (int64_t row = 0; row < op.rows; ++row) {

@@ -9,7 +9,7 @@
 namespace strata::kernels::ref {
 
 void position_forward(const PositionForward& op) {
-  STRATA_CHECK(has_positions(op.rows, op.length, op.positions) && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(has_positions(op.rows, op.length, op.positions) && is_weight_type(op.dtype));
   for (int64_t row = 0; row < op.rows; ++row) {
     const int64_t position = op.positions ? op.positions[row] : position_of(op, row);
     for (int64_t col = 0; col < op.cols; ++col) {

@@ -12,6 +12,7 @@
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
 #include "kernels/sum_squares.h"
+#include "kernels/typed.h"
 
 namespace strata::kernels {
 namespace {
@@ -38,7 +39,7 @@ int64_t ref_bytes(const Op&) {
 
 void require_possible(const DeviceDescription& device) {
   const bool taken = device.interior == DType::kF32 ||
-                     (device.interior == DType::kBF16 && device.kernels != KernelSet::kCpu);
+                     (device.kernels != KernelSet::kCpu && is_weight_type(device.interior));
   if (taken) return;
   throw Error(ErrorCode::kConfig,
               fmt::format("device: {}: its kernels do not support interiors in {} (use F32)",

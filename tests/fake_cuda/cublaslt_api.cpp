@@ -57,16 +57,15 @@ cublasStatus_t assign(Value& field, const void* value, size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+strata::DType type_of(cudaDataType type) {
+  if (type == CUDA_R_32F) return strata::DType::kF32;
+  return type == CUDA_R_16BF ? strata::DType::kBF16 : strata::DType::kF16;
+}
 float load(const void* data, cudaDataType type, int64_t at) {
-  if (type == CUDA_R_32F) return static_cast<const float*>(data)[at];
-  return strata::from_bf16(static_cast<const uint16_t*>(data)[at]);
+  return strata::kernels::load(type_of(type), data, at);
 }
 void store(void* data, cudaDataType type, int64_t at, float value) {
-  if (type == CUDA_R_32F) {
-    static_cast<float*>(data)[at] = value;
-  } else {
-    static_cast<uint16_t*>(data)[at] = strata::nearest_bf16(value);
-  }
+  strata::kernels::store(strata::kernels::Interior(data, type_of(type)), at, value);
 }
 
 // Column-major: element (row, col) of op(matrix).

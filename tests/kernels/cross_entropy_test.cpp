@@ -84,6 +84,7 @@ TEST(LinearCrossEntropy, AgreesWithRefAndRepeats) {
                              loss_case({33, 24, 5000, DType::kBF16, false, false, false}),
                              loss_case({7, 40, 997, DType::kF32, true, true, true, 5.0f}),
                              loss_case({33, 24, 5000, DType::kBF16, false, false, false, 30.0f}),
+                             loss_case({33, 24, 997, DType::kF16, true, true, false}),
                              loss_case({1100, 16, 50, DType::kF32, true, false, true})});
 }
 
@@ -95,6 +96,7 @@ const Setting kByParts[] = {{1, 8, 11, DType::kF32, true, false, false},
                             {33, 24, 5000, DType::kBF16, true, false, true},
                             {33, 24, 5000, DType::kBF16, true, true, false, 30.0f},
                             {33, 24, 5000, DType::kBF16, false, false, false},
+                            {7, 40, 997, DType::kF16, true, false, true},
                             {1100, 16, 50, DType::kF32, true, false, true}};
 
 TEST(LinearCrossEntropy, OfPartsAgreesWithRefAndRepeats) {

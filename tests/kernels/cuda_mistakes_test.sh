@@ -41,6 +41,9 @@ matmul.h|.accumulate = op.accumulate \|\| op.bias != nullptr|.accumulate = op.ac
 attention_rows.h|row - window + 1 > key) key = row - window + 1|row - window > key) key = row - window
 attention_rows.h|(dp[at] - delta)|dp[at]
 attention.h|.accumulate = true,|
+element.h|static uint16_t store(float value) { return to_f16(value); }|static uint16_t store(float value) { return to_bf16(value); }
+element.h|return from_f16(stored);|return from_bf16(stored);
+matmul.h|load_four<X, kWhole>(x + row * stride + col|load_four<Weight16, kWhole>(x + row * stride + col
 '
 
 # object FOLDER SOURCE FLAGS...: compiles with the kernels of FOLDER before those of the tree.

@@ -6,7 +6,7 @@
 #include "tests/kernels/kernel_case.h"
 
 // Cases of an op with shapes, types and addresses drawn from a seed, for backends that take
-// interiors in bf16.
+// interiors in bf16 and f16.
 namespace strata::kernels {
 
 // What a case draws: sizes around the pack of 4, the block and the share, and types.
@@ -70,26 +70,36 @@ struct DrawnOp {
   const char* name;
   DrawnRun run;
   float tolerance;
-  bool products = false;  // of weights and interiors: no f32 weights with bf16 interiors
-  int draws = 12;         // for each pair of types
+  bool products = false;  // of weights and interiors: no f32 weights with interiors of 16 bits
+  int draws = 12;         // for each pair of types; a third of them for f16
 };
+
+// Types that weights and interiors have together.
+struct TypePair {
+  DType weights, interior;
+  bool has(DType type) const { return weights == type || interior == type; }
+};
+inline constexpr TypePair kTypePairs[] = {{DType::kF32, DType::kF32},  {DType::kF32, DType::kBF16},
+                                          {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16},
+                                          {DType::kF32, DType::kF16},  {DType::kF16, DType::kF32},
+                                          {DType::kF16, DType::kF16}};
 
 inline std::vector<KernelCase> drawn_cases(const DrawnOp& op) {
   std::vector<KernelCase> cases;
-  for (const DType weights : {DType::kF32, DType::kBF16}) {
-    for (const DType interior : {DType::kF32, DType::kBF16}) {
-      if (op.products && weights == DType::kF32 && interior == DType::kBF16) continue;
-      const bool halves = weights == DType::kBF16 || interior == DType::kBF16;
-      for (int i = 0; i < op.draws; ++i) {
-        const auto seed = static_cast<uint64_t>(i + 1);
-        cases.push_back({fmt::format("{} {} in {}, seed {}", op.name, name_of(weights),
-                                     name_of(interior), seed),
-                         halves && op.tolerance > 0 ? kBf16Tolerance : op.tolerance,
-                         [=](const Backend& backend, int) {
-                           Draw draw(weights, interior, seed);
-                           return op.run(backend, draw);
-                         }});
-      }
+  for (const TypePair& types : kTypePairs) {
+    const auto& [weights, interior] = types;
+    if (op.products && weights == DType::kF32 && interior != DType::kF32) continue;
+    const float rounding = std::max(tolerance_of(weights), tolerance_of(interior));
+    const bool halves = weights != DType::kF32 || interior != DType::kF32;
+    const int draws = types.has(DType::kF16) ? op.draws / 3 : op.draws;
+    for (int i = 0; i < draws; ++i) {
+      const auto seed = static_cast<uint64_t>(i + 1);
+      cases.push_back(
+          {fmt::format("{} {} in {}, seed {}", op.name, name_of(weights), name_of(interior), seed),
+           halves && op.tolerance > 0 ? rounding : op.tolerance, [=](const Backend& backend, int) {
+             Draw draw(types.weights, types.interior, seed);
+             return op.run(backend, draw);
+           }});
     }
   }
   return cases;

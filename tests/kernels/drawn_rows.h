@@ -194,10 +194,11 @@ inline std::vector<Floats> elementwise(const Backend& backend, Draw& draw) {
   Drawn x(draw, draw.weights, count, 1), a(draw, draw.interior, count, 2);
   Drawn filled(draw, draw.interior, count, 3), cast(draw, draw.interior, count, 4);
   Drawn sum(draw, DType::kF32, count, 5), other(draw, DType::kF32, count, 6);
-  // Halfway between two values of bf16, where roundings differ.
+  // Halfway between two values of bf16 or f16, where roundings differ.
+  const uint32_t half = draw.interior == DType::kF16 ? 0x1000u : 0x8000u;
   for (int64_t i = 0; draw.weights == DType::kF32 && i < count; i += 3) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x.floats()[i]) & 0xffff0000u;
-    x.floats()[i] = std::bit_cast<float>(bits | 0x8000u);
+    const uint32_t bits = std::bit_cast<uint32_t>(x.floats()[i]) & ~(2 * half - 1);
+    x.floats()[i] = std::bit_cast<float>(bits | half);
   }
   backend.cast({.dtype = draw.weights, .count = count, .x = x.data(), .y = cast});
   backend.add_residual(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// With interiors in bf16 the plain loops compute what they compute in f32, and round each element
-// that they leave within the segment once, to nearest even. Gradients of weights and statistics
-// stay f32. The cpu's kernels refuse such interiors.
+// With interiors in bf16 or f16 the plain loops compute what they compute in f32, and round each
+// element that they leave within the segment once, to nearest even. Gradients of weights and
+// statistics stay f32. The cpu's kernels refuse such interiors.
 #include "kernels/interior.h"
 
 #include "engine/base/error.h"
@@ -20,11 +20,15 @@ struct Output {
 };
 using Outputs = std::vector<Output>;
 
-// Random values that bf16 holds.
+// Random values that bf16 and f16 hold.
 Floats coarse(int64_t count, uint64_t seed) {
   Floats values = random_floats(count, seed);
-  for (float& value : values) value = from_bf16(to_bf16(value));
+  for (float& value : values) value = from_f16(to_f16(from_bf16(to_bf16(value))));
   return values;
+}
+
+float rounded_to(DType type, float value) {
+  return type == DType::kBF16 ? from_bf16(nearest_bf16(value)) : from_f16(to_f16(value));
 }
 
 // A tensor within a segment.
@@ -235,7 +239,7 @@ Outputs elements(DType type) {
   return {cast.output(), filled.output(), statistics(x)};
 }
 
-TEST(Interior, InBf16IsThatInF32RoundedOnce) {
+TEST(Interior, OfSixteenBitsIsThatInF32RoundedOnce) {
   const struct {
     const char* name;
     Outputs (*run)(DType);
@@ -243,13 +247,17 @@ TEST(Interior, InBf16IsThatInF32RoundedOnce) {
                {"attention", attention}, {"units", units}, {"loss", loss},
                {"elements", elements}};
   for (const auto& one : cases) {
-    const Outputs exact = one.run(DType::kF32), found = one.run(DType::kBF16);
-    for (size_t i = 0; i < exact.size(); ++i) {
-      Floats wanted = exact[i].values;
-      for (float& value : wanted) {
-        if (exact[i].inside) value = from_bf16(nearest_bf16(value));
+    const Outputs exact = one.run(DType::kF32);
+    for (const DType type : {DType::kBF16, DType::kF16}) {
+      const Outputs found = one.run(type);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        Floats wanted = exact[i].values;
+        for (float& value : wanted) {
+          if (exact[i].inside) value = rounded_to(type, value);
+        }
+        EXPECT_TRUE(same_bits(found[i].values, wanted))
+            << one.name << " in " << name_of(type) << ", output " << i;
       }
-      EXPECT_TRUE(same_bits(found[i].values, wanted)) << one.name << ", output " << i;
     }
   }
 }
@@ -280,9 +288,12 @@ TEST(InteriorDeath, TheCpusKernelsTakeF32Alone) {
   Halves a(4);
   const AddResidual op = {.count = 4, .x = y.data(), .a = {a.data(), DType::kBF16}, .y = y.data()};
   EXPECT_DEATH(cpu_backend().add_residual(op), "dtype == DType::kF32");
-  EXPECT_THROW(make_emulated_device(cpu_backend(), {.interior = DType::kBF16}), Error);
-  EXPECT_EQ(make_emulated_device(ref_backend(), {.interior = DType::kBF16})->description().interior,
-            DType::kBF16);
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    EXPECT_THROW(make_emulated_device(cpu_backend(), {.interior = type}), Error);
+    EXPECT_EQ(make_emulated_device(ref_backend(), {.interior = type})->description().interior,
+              type);
+  }
+  EXPECT_THROW(make_emulated_device(ref_backend(), {.interior = DType::kF8E4M3}), Error);
 }
 
 }  // namespace

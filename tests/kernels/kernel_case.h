@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/twin/backend_twin.h"
 #include "kernels/parallel.h"
+#include "kernels/typed.h"
 
 // A case of an op: inputs made from a fixed seed, run on any backend, outputs as flat arrays.
 namespace strata::kernels {
@@ -37,19 +38,22 @@ inline Floats random_floats(int64_t count, uint64_t seed) {
 
 // Sums of at most 1000 terms in f32 against f64, one rounding of the result.
 inline constexpr float kF32Tolerance = 2e-6f;
-// Half a unit of bf16's 8 bits, relative to the largest value: where the f32 results fall on either
-// side of a rounding boundary.
-inline constexpr float kBf16Tolerance = 8e-3f;
+// Half a unit of bf16's 8 bits, and of f16's 11, relative to the largest value: where the f32
+// results fall on either side of a rounding boundary.
+inline constexpr float kBf16Tolerance = 8e-3f, kF16Tolerance = 1e-3f;
 
 inline float tolerance_of(DType dtype) {
-  return dtype == DType::kF32 ? kF32Tolerance : kBf16Tolerance;
+  if (dtype == DType::kF32) return kF32Tolerance;
+  return dtype == DType::kBF16 ? kBf16Tolerance : kF16Tolerance;
 }
 
 // An array in the element type that a case asks for.
 class Typed {
  public:
-  Typed(DType type, const Floats& values) : type_(type), floats_(values) {
-    for (const float value : values) halves_.push_back(to_bf16(value));
+  Typed(DType type, const Floats& values) : type_(type), floats_(values), halves_(values.size()) {
+    for (size_t i = 0; type != DType::kF32 && i < values.size(); ++i) {
+      store(type, halves_.data(), static_cast<int64_t>(i), values[i]);
+    }
   }
   void* data() {
     return type_ == DType::kF32 ? static_cast<void*>(floats_.data()) : halves_.data();
@@ -57,7 +61,8 @@ class Typed {
   Floats values() const {
     if (type_ == DType::kF32) return floats_;
     Floats wide;
-    for (const uint16_t half : halves_) wide.push_back(from_bf16(half));
+    for (int64_t i = 0; i < std::ssize(halves_); ++i)
+      wide.push_back(load(type_, halves_.data(), i));
     return wide;
   }
 

@@ -67,6 +67,7 @@ TEST(LayerNorm, AgreesWithRefAndRepeats) {
     cases.push_back(layer_norm_case({7, 40, dtype, true}));
     cases.push_back(layer_norm_case({100, 997, dtype, true}));
   }
+  cases.push_back(layer_norm_case({40, 85, DType::kF16, true}));
   expect_agrees_and_repeats(cases);
 }
 
@@ -211,6 +212,7 @@ TEST(Position, GivesTheBitsOfRefAndRepeats) {
       }
     }
   }
+  cases.push_back(position_case(DType::kF16, true, true));
   expect_agrees_and_repeats(cases);
 }
 

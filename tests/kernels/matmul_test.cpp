@@ -23,7 +23,10 @@ constexpr MatMulShape kMatMulShapes[] = {
     {130, 70, 33},   {300, 530, 17}, {33, 100, 1100}, {5, 1100, 48}, {64, 320, 2048},
     {255, 52, 1104}, {41, 1100, 48}, {201, 70, 1040}};
 
-// Sums of up to 2048 products of values below 1 in f32, against f64.
+// What differs by the width of weights alone: a tail, panels, tiles, and widening in parts.
+constexpr MatMulShape kF16Shapes[] = {{7, 40, 997}, {128, 256, 96}, {300, 530, 17}, {5, 40, 2100}};
+
+// Sums of up to 2100 products of values below 1 in f32, against f64.
 constexpr float kMatMulTolerance = 3e-6f;
 
 std::string name_of_case(const char* op, MatMulShape s, DType dtype, bool accumulate) {
@@ -117,6 +120,10 @@ TEST(MatMul, AgreesWithRefAndRepeats) {
       }
       cases.push_back(weight_case(shape, accumulate));
     }
+  }
+  for (const MatMulShape shape : kF16Shapes) {
+    cases.push_back(forward_case(shape, DType::kF16, shape.m == 7));
+    cases.push_back(input_case(shape, DType::kF16, shape.m == 7));
   }
   expect_agrees_and_repeats(cases);
 }

@@ -57,6 +57,9 @@ std::vector<RowProduct> row_products() {
       for (const bool accumulate : {false, true}) products.push_back({shape, dtype, accumulate});
     }
   }
+  for (const RowShape& shape : {kRowShapes[1], kRowShapes[3], kRowShapes[6]}) {
+    products.push_back({shape, DType::kF16, shape.rows == 5});
+  }
   return products;
 }
 

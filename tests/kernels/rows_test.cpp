@@ -87,6 +87,9 @@ TEST(RmsNorm, AgreesWithRefAndRepeats) {
     cases.push_back(norm_case({40, 5, 12, dtype, true, 0.0f, 29, false}));
     cases.push_back(norm_case({3, 2, 16, dtype, true, 1.0f, 1, false}));
   }
+  cases.push_back(norm_case({40, 1, 85, DType::kF16, false, 0.0f, 0, true}));
+  cases.push_back(norm_case({33, 1, 70, DType::kF16, false, 1.0f, 0, false}));
+  cases.push_back(norm_case({40, 5, 12, DType::kF16, true, 1.0f, 29, false}));
   expect_agrees_and_repeats(cases);
 }
 
@@ -216,7 +219,8 @@ TEST(Embedding, GivesTheBitsOfRefAndRepeats) {
   expect_agrees_and_repeats(
       {embedding_case(DType::kF32, false), embedding_case(DType::kF32, true),
        embedding_case(DType::kBF16, false), embedding_case(DType::kBF16, true),
-       embedding_case(DType::kF32, true, 6.9f), embedding_case(DType::kBF16, false, 55.5f)});
+       embedding_case(DType::kF32, true, 6.9f), embedding_case(DType::kBF16, false, 55.5f),
+       embedding_case(DType::kF16, true), embedding_case(DType::kF16, false, 55.5f)});
 }
 
 // A rank has zeros for tokens of others, so the sum over ranks has the bits of the whole.
@@ -295,6 +299,7 @@ TEST(Elementwise, GivesTheBitsOfRefAndRepeats) {
     for (const int64_t count : {1, 15, 16, 33, 70001})
       cases.push_back(elementwise_case(count, dtype));
   }
+  for (const int64_t count : {15, 1033}) cases.push_back(elementwise_case(count, DType::kF16));
   expect_agrees_and_repeats(cases);
 }
 

@@ -13,7 +13,7 @@ namespace strata::kernels::cuda {
 namespace {
 
 cudaDataType_t type_of(DType type) {
-  return type == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+  return type == DType::kF32 ? CUDA_R_32F : type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
 // The largest power of two, up to 256, that divides the address and all distances from it.

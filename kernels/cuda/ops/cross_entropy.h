@@ -247,7 +247,7 @@ void cross_entropy_chunk(On& on, const LinearCrossEntropy& op, const CrossEntrop
 
 template <typename On>
 void linear_cross_entropy(On& on, const LinearCrossEntropy& op) {
-  STRATA_CHECK(is_one_call(op) && is_float_or_bf16(op.dtype));
+  STRATA_CHECK(is_one_call(op) && is_weight_type(op.dtype));
   const CrossEntropyLayout layout = layout_of(op, op.h.dtype);
   STRATA_CHECK(op.workspace.bytes >= layout.bytes);
   const DType type = product_type(op.h.dtype, op.dtype);

@@ -28,7 +28,7 @@
 namespace strata::kernels::cuda {
 
 // Element types. Weight16 is bf16 at a segment's boundary, stored as a master becomes a weight;
-// Inside16 is bf16 within a segment, stored to nearest even.
+// Inside16 is bf16 within a segment, stored to nearest even. F16 is the same in both places.
 struct F32 {
   using Stored = float;
   static constexpr DType kType = DType::kF32;
@@ -43,6 +43,12 @@ struct Weight16 {
 };
 struct Inside16 : Weight16 {
   STRATA_HOST_DEVICE static uint16_t store(float value) { return nearest_bf16(value); }
+};
+struct F16 {
+  using Stored = uint16_t;
+  static constexpr DType kType = DType::kF16;
+  STRATA_HOST_DEVICE static float load(uint16_t stored) { return from_f16(stored); }
+  STRATA_HOST_DEVICE static uint16_t store(float value) { return to_f16(value); }
 };
 
 // Four consecutive elements, which a thread loads and stores at once.
@@ -136,15 +142,29 @@ STRATA_HOST_DEVICE inline float exact_sqrt(float a) {
 }
 
 // Calls body with the element type as a value.
+template <typename Bf16, typename Body>
+void with_kind(DType type, const Body& body) {
+  STRATA_CHECK(is_weight_type(type));
+  type == DType::kF32 ? body(F32()) : type == DType::kBF16 ? body(Bf16()) : body(F16());
+}
 template <typename Body>
 void with_boundary(DType type, const Body& body) {
-  STRATA_CHECK(is_float_or_bf16(type));
-  type == DType::kF32 ? body(F32()) : body(Weight16());
+  with_kind<Weight16>(type, body);
 }
 template <typename Body>
 void with_inside(DType type, const Body& body) {
-  STRATA_CHECK(is_float_or_bf16(type));
-  type == DType::kF32 ? body(F32()) : body(Inside16());
+  with_kind<Inside16>(type, body);
+}
+// Calls body with both. One of them is f32, or they are one type.
+template <typename Body>
+void with_both(DType boundary, DType inside, const Body& body) {
+  STRATA_CHECK(boundary == inside || boundary == DType::kF32 || inside == DType::kF32);
+  with_boundary(boundary, [&](auto t) {
+    with_inside(inside, [&](auto i) {
+      constexpr DType kT = decltype(t)::kType, kI = decltype(i)::kType;
+      if constexpr (kT == kI || kT == DType::kF32 || kI == DType::kF32) body(t, i);
+    });
+  });
 }
 template <typename Body>
 void with_flag(bool flag, const Body& body) {

@@ -73,17 +73,15 @@ struct GatherRow {
 
 template <typename On>
 void add_residual(On& on, const AddResidual& op) {
-  with_boundary(op.dtype, [&](auto t) {
-    with_inside(op.a.dtype, [&](auto i) {
-      using T = decltype(t);
-      using I = decltype(i);
-      const auto* x = elements<T>(op.x);
-      const auto* a = elements<I>(op.a.data);
-      auto* y = elements<T>(op.y);
-      with_flag(
-          op.count % kPack == 0 && is_packed(x) && is_packed(a) && is_packed(y), [&](auto flag) {
-            on.grid(1, op.count, AddResidualPack<T, I, decltype(flag)::value>{x, a, y, op.count});
-          });
+  with_both(op.dtype, op.a.dtype, [&](auto t, auto i) {
+    using T = decltype(t);
+    using I = decltype(i);
+    const auto* x = elements<T>(op.x);
+    const auto* a = elements<I>(op.a.data);
+    auto* y = elements<T>(op.y);
+    const bool whole = op.count % kPack == 0 && is_packed(x) && is_packed(a) && is_packed(y);
+    with_flag(whole, [&](auto flag) {
+      on.grid(1, op.count, AddResidualPack<T, I, decltype(flag)::value>{x, a, y, op.count});
     });
   });
 }
@@ -110,9 +108,8 @@ void fill(On& on, const Fill& op) {
 
 template <typename On>
 void cast(On& on, const Cast& op) {
-  with_boundary(op.dtype, [&](auto t) {
-    with_inside(op.y.dtype, [&](auto i) { cast_as(on, t, i, op.x, op.y.data, op.count, 0.0f); });
-  });
+  with_both(op.dtype, op.y.dtype,
+            [&](auto t, auto i) { cast_as(on, t, i, op.x, op.y.data, op.count, 0.0f); });
 }
 
 template <typename On>

@@ -132,21 +132,19 @@ struct LayerNormTerm {
 template <typename On>
 void layer_norm_forward(On& on, const LayerNormForward& op) {
   STRATA_CHECK(op.rows > 0 && op.cols > 0);
-  with_boundary(op.dtype, [&](auto t) {
-    with_inside(op.y.dtype, [&](auto y_kind) {
-      using T = decltype(t);
-      using Y = decltype(y_kind);
-      const auto* x = elements<T>(op.x);
-      const auto* w = elements<T>(op.w);
-      const auto* b = elements<T>(op.b);
-      auto* y = elements<Y>(op.y.data);
-      const bool whole =
-          op.cols % kPack == 0 && is_packed(x) && is_packed(w) && is_packed(b) && is_packed(y);
-      with_flag(whole, [&](auto flag) {
-        on.blocks(op.rows, row_threads(op.cols),
-                  LayerNormForwardRow<T, Y, decltype(flag)::value>{x, w, b, y, op.mean, op.rstd,
-                                                                   op.cols, op.eps});
-      });
+  with_both(op.dtype, op.y.dtype, [&](auto t, auto y_kind) {
+    using T = decltype(t);
+    using Y = decltype(y_kind);
+    const auto* x = elements<T>(op.x);
+    const auto* w = elements<T>(op.w);
+    const auto* b = elements<T>(op.b);
+    auto* y = elements<Y>(op.y.data);
+    const bool whole =
+        op.cols % kPack == 0 && is_packed(x) && is_packed(w) && is_packed(b) && is_packed(y);
+    with_flag(whole, [&](auto flag) {
+      on.blocks(op.rows, row_threads(op.cols),
+                LayerNormForwardRow<T, Y, decltype(flag)::value>{x, w, b, y, op.mean, op.rstd,
+                                                                 op.cols, op.eps});
     });
   });
 }
@@ -156,29 +154,26 @@ void layer_norm_backward(On& on, const LayerNormBackward& op) {
   STRATA_CHECK(op.rows > 0 && op.cols > 0);
   STRATA_CHECK((!op.dw && !op.db) || op.workspace.bytes >= shares_bytes(op.rows, op.cols));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
-  with_boundary(op.dtype, [&](auto t) {
-    with_inside(op.dy.dtype, [&](auto y_kind) {
-      using T = decltype(t);
-      using Y = decltype(y_kind);
-      const auto* x = elements<T>(op.x);
-      const auto* w = elements<T>(op.w);
-      const auto* dy = elements<Y>(op.dy.data);
-      const auto* dres = elements<T>(op.dres);
-      auto* dx = elements<T>(op.dx);
-      const bool whole = op.cols % kPack == 0 && is_packed(x) && is_packed(w) && is_packed(dy) &&
-                         is_packed(dres) && is_packed(dx);
-      with_flag(whole, [&](auto flag) {
-        constexpr bool kWhole = decltype(flag)::value;
-        const auto sum = [&](const auto& term, float* to) {
-          if (to) sum_columns(on, term, op.rows, op.cols, shares, op.accumulate, to);
-        };
-        sum(LayerNormTerm<T, Y, true, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.dw);
-        sum(LayerNormTerm<T, Y, false, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.db);
-        if (!op.dx) return;
-        on.blocks(
-            op.rows, row_threads(op.cols),
-            LayerNormBackwardRow<T, Y, kWhole>{x, w, op.mean, op.rstd, dy, dres, dx, op.cols});
-      });
+  with_both(op.dtype, op.dy.dtype, [&](auto t, auto y_kind) {
+    using T = decltype(t);
+    using Y = decltype(y_kind);
+    const auto* x = elements<T>(op.x);
+    const auto* w = elements<T>(op.w);
+    const auto* dy = elements<Y>(op.dy.data);
+    const auto* dres = elements<T>(op.dres);
+    auto* dx = elements<T>(op.dx);
+    const bool whole = op.cols % kPack == 0 && is_packed(x) && is_packed(w) && is_packed(dy) &&
+                       is_packed(dres) && is_packed(dx);
+    with_flag(whole, [&](auto flag) {
+      constexpr bool kWhole = decltype(flag)::value;
+      const auto sum = [&](const auto& term, float* to) {
+        if (to) sum_columns(on, term, op.rows, op.cols, shares, op.accumulate, to);
+      };
+      sum(LayerNormTerm<T, Y, true, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.dw);
+      sum(LayerNormTerm<T, Y, false, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.db);
+      if (!op.dx) return;
+      on.blocks(op.rows, row_threads(op.cols),
+                LayerNormBackwardRow<T, Y, kWhole>{x, w, op.mean, op.rstd, dy, dres, dx, op.cols});
     });
   });
 }

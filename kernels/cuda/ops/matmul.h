@@ -29,14 +29,14 @@ class Rest {
   Workspace left_;
 };
 
-// y[r, c] = x[r, c] in f32, dense. The type of x is bf16.
-template <bool kWhole>
+// y[r, c] = x[r, c] in f32, dense.
+template <typename X, bool kWhole>
 struct WidenPack {
-  const uint16_t* x;
+  const typename X::Stored* x;
   float* y;
   int64_t cols, stride;
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
-    const Four four = load_four<Weight16, kWhole>(x + row * stride + col, cols - col);
+    const Four four = load_four<X, kWhole>(x + row * stride + col, cols - col);
     store_four<F32, kWhole>(y + row * cols + col, cols - col, four);
   }
 };
@@ -46,17 +46,20 @@ template <typename On>
 Operand operand_as(On& on, DType type, const Operand& from, int64_t rows, int64_t cols,
                    Rest& rest) {
   if (from.data.dtype == type) return from;
-  STRATA_CHECK(type == DType::kF32 && from.data.dtype == DType::kBF16);
-  const auto* x = elements<Weight16>(from.data.data);
+  STRATA_CHECK(type == DType::kF32);
   auto* y = reinterpret_cast<float*>(rest.take(aligned_bytes(rows * cols * 4)));
-  const bool whole = cols % kPack == 0 && is_packed(x, from.stride) && is_packed(y);
-  with_flag(whole, [&](auto flag) {
-    on.grid(rows, cols, WidenPack<decltype(flag)::value>{x, y, cols, from.stride});
+  with_boundary(from.data.dtype, [&](auto kind) {
+    using X = decltype(kind);
+    const auto* x = elements<X>(from.data.data);
+    const bool whole = cols % kPack == 0 && is_packed(x, from.stride) && is_packed(y);
+    with_flag(whole, [&](auto flag) {
+      on.grid(rows, cols, WidenPack<X, decltype(flag)::value>{x, y, cols, from.stride});
+    });
   });
   return {.data = y, .stride = cols, .transposed = from.transposed};
 }
 
-// f32 unless both are bf16.
+// f32 unless both are of one type.
 inline DType product_type(DType a, DType b) {
   return a == b ? a : DType::kF32;
 }
@@ -82,14 +85,12 @@ void matmul_forward(On& on, const MatMulForward& op) {
   STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0);
   const int64_t y_stride = stride_or(op.y_stride, op.outputs);
   if (op.bias != nullptr) {
-    with_boundary(op.dtype, [&](auto t) {
-      with_inside(op.y.dtype, [&](auto i) {
-        using T = decltype(t);
-        using I = decltype(i);
-        on.grid(op.rows, op.outputs,
-                BiasPack<T, I>{elements<T>(op.bias), elements<I>(op.y.data), op.outputs, y_stride,
-                               op.accumulate});
-      });
+    with_both(op.dtype, op.y.dtype, [&](auto t, auto i) {
+      using T = decltype(t);
+      using I = decltype(i);
+      on.grid(op.rows, op.outputs,
+              BiasPack<T, I>{elements<T>(op.bias), elements<I>(op.y.data), op.outputs, y_stride,
+                             op.accumulate});
     });
   }
   Rest rest(op.workspace);

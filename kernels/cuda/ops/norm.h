@@ -129,9 +129,7 @@ struct RmsNormWeightTerm {
 template <typename Op, typename Body>
 void with_norm_types(const Op& op, DType interior, const Body& body) {
   STRATA_CHECK(is_rms_norm(op));
-  with_inside(interior, [&](auto y) {
-    with_boundary(op.dtype, [&](auto w) { op.inside ? body(y, w, y) : body(w, w, y); });
-  });
+  with_both(op.dtype, interior, [&](auto w, auto y) { op.inside ? body(y, w, y) : body(w, w, y); });
 }
 
 template <typename On>

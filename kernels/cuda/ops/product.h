@@ -12,9 +12,9 @@
 //   c[i] [m, n] (+)= a[i] [m, k] * b[i] [k, n]       i < batches
 //
 // in row-major order: `stride` elements between rows, `batch_stride` between the matrices of a
-// batch. A transposed operand is stored as [k, m] or [n, k]. a and b have one type, f32 or bf16; c
-// is f32 or that type. Sums in f32, rounded once to nearest even; with f32 operands, products in
-// full f32.
+// batch. A transposed operand is stored as [k, m] or [n, k]. a and b have one type, f32, bf16 or
+// f16; c is f32 or that type. Sums in f32, rounded once to nearest even; products of f32 are in full
+// f32.
 namespace strata::kernels::cuda {
 
 struct Operand {
