@@ -14,15 +14,16 @@
 //   p = p + (m * minus_step_size) / d      minus_step_size = -lr / (1 - beta1^step)
 //
 //   hi, lo           [count]  u16  in/out   the split master of engine/base/dtype.h, or
-//   master           [count]  f32  in/out   plane of the fp32 recipe; one of the two is given
+//   master           [count]  f32  in/out   the whole master, with or without
+//   hi               [count]  u16  out      to_f16 of the new master: weights of the fp16 recipe
 //   exp_avg          [count]  f32  in/out
 //   exp_avg_sq       [count]  f32  in/out   only read when next_exp_avg_sq is given
 //   next_exp_avg_sq  [count]  f32  out      null: exp_avg_sq is updated in place; may be grad
 //   grad             [count]  f32  in
 //
-// A NaN is written as 0x7fc00000 in every plane, and as 0x7fc0 and 0 in hi and lo. Every backend
-// gives the same bits. Traffic: 28 bytes an element (16 read, 12 written); the roof is memory
-// bandwidth.
+// A NaN is written as 0x7fc00000 in every plane, as 0x7fc0 and 0 in hi and lo, and as 0x7e00 in hi
+// alone. Every backend gives the same bits. Traffic: 28 bytes an element (16 read, 12 written), 30
+// with hi beside the master; the roof is memory bandwidth.
 namespace strata::kernels {
 
 struct AdamWScalars {
@@ -59,5 +60,10 @@ struct AdamW {
   const float* grad = nullptr;
   AdamWScalars scalars = {};
 };
+
+// Whether the given planes are one of the three forms.
+inline bool is_adamw(const AdamW& op) {
+  return op.lo ? op.hi && !op.master : op.master != nullptr;
+}
 
 }  // namespace strata::kernels

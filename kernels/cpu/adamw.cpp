@@ -51,6 +51,16 @@ struct MasterPlane {
   }
 };
 
+// The master, and the f16 weights that are rounded from it.
+struct RoundedPlanes : MasterPlane {
+  Half* hi;
+  template <typename End>
+  HWY_INLINE void store(F32 d, VF32 value, int64_t i, End end) const {
+    MasterPlane::store(d, value, i, end);
+    store_as(d, value, hi + i, end);
+  }
+};
+
 template <typename Planes>
 HWY_INLINE void update(const Planes& planes, const AdamW& op, int64_t begin, int64_t end_index) {
   const AdamWScalars& s = op.scalars;
@@ -81,6 +91,10 @@ void update_master(const AdamW& op, int64_t begin, int64_t end) {
   update(MasterPlane{op.master}, op, begin, end);
 }
 
+void update_rounded(const AdamW& op, int64_t begin, int64_t end) {
+  update(RoundedPlanes{{op.master}, reinterpret_cast<Half*>(op.hi)}, op, begin, end);
+}
+
 }  // namespace strata::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -90,18 +104,21 @@ namespace {
 
 HWY_EXPORT(update_split);
 HWY_EXPORT(update_master);
+HWY_EXPORT(update_rounded);
 
 constexpr int64_t kBlock = 16384;
 
 }  // namespace
 
 void adamw(const AdamW& op) {
-  STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr && op.lo != nullptr));
+  STRATA_CHECK(is_adamw(op));
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
-    if (op.master) {
-      HWY_DYNAMIC_DISPATCH(update_master)(op, begin, end);
-    } else {
+    if (op.lo) {
       HWY_DYNAMIC_DISPATCH(update_split)(op, begin, end);
+    } else if (op.hi) {
+      HWY_DYNAMIC_DISPATCH(update_rounded)(op, begin, end);
+    } else {
+      HWY_DYNAMIC_DISPATCH(update_master)(op, begin, end);
     }
   });
 }

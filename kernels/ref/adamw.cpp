@@ -28,7 +28,7 @@ AdamWScalars adamw_scalars(const AdamWSettings& settings, int64_t step, double g
 namespace ref {
 
 void adamw(const AdamW& op) {
-  STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr && op.lo != nullptr));
+  STRATA_CHECK(is_adamw(op));
   const AdamWScalars& s = op.scalars;
   float* next_exp_avg_sq = op.next_exp_avg_sq ? op.next_exp_avg_sq : op.exp_avg_sq;
   for (int64_t i = 0; i < op.count; ++i) {
@@ -43,6 +43,7 @@ void adamw(const AdamW& op) {
     next_exp_avg_sq[i] = canonical(v);
     if (op.master) {
       op.master[i] = canonical(p);
+      if (op.hi) op.hi[i] = to_f16(p);
     } else {
       const SplitMaster split = split_master(p);
       op.hi[i] = split.hi;

@@ -9,6 +9,7 @@
 namespace strata::kernels {
 namespace {
 
+// The form of the planes is that of a recipe with the weights' type.
 std::vector<Floats> updates(const Backend& backend, Draw& draw) {
   const int64_t count = draw.size(1, 40000);
   Drawn exp_avg(draw, DType::kF32, count, 1), grad(draw, DType::kF32, count, 3);
@@ -20,10 +21,11 @@ std::vector<Floats> updates(const Backend& backend, Draw& draw) {
     exp_avg.floats()[9] = std::bit_cast<float>(0xffc12345u);
     exp_avg_sq.floats()[5] = -1.0f;
     master.floats()[4] = std::bit_cast<float>(0x7f800001u);
+    master.floats()[6] = 70000.0f;  // beyond f16
   }
-  const bool split = draw.flag(), over_grad = draw.flag();
+  const bool split = draw.weights == DType::kBF16, over_grad = draw.flag();
   backend.adamw({.count = count,
-                 .hi = split ? static_cast<uint16_t*>(hi.data()) : nullptr,
+                 .hi = draw.weights == DType::kF32 ? nullptr : static_cast<uint16_t*>(hi.data()),
                  .lo = split ? static_cast<uint16_t*>(lo.data()) : nullptr,
                  .master = split ? nullptr : master.floats(),
                  .exp_avg = exp_avg.floats(),

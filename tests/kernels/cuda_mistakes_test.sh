@@ -43,6 +43,7 @@ attention_rows.h|(dp[at] - delta)|dp[at]
 attention.h|.accumulate = true,|
 element.h|static uint16_t store(float value) { return to_f16(value); }|static uint16_t store(float value) { return to_bf16(value); }
 element.h|return from_f16(stored);|return from_bf16(stored);
+optimizer.h|hi.at[i] = to_f16(master.at[i])|hi.at[i] = to_bf16(master.at[i])
 matmul.h|load_four<X, kWhole>(x + row * stride + col|load_four<Weight16, kWhole>(x + row * stride + col
 '
 

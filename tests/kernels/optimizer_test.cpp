@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW and the sum of squares give the same bits in both backends and for any thread count; AdamW
-// follows PyTorch's numbers; split and whole masters stay equal.
+// follows PyTorch's numbers; masters stay equal in every form of the planes.
 #include <fmt/format.h>
 
 #include <limits>
@@ -33,23 +33,23 @@ State make_state(int64_t count) {
   return s;
 }
 
-AdamW op_of(State& s, bool split, const AdamWScalars& scalars) {
-  AdamW op = {.count = static_cast<int64_t>(s.grad.size()),
-              .exp_avg = s.exp_avg.data(),
-              .exp_avg_sq = s.exp_avg_sq.data(),
-              .grad = s.grad.data(),
-              .scalars = scalars};
-  if (split) {
-    op.hi = s.hi.data();
-    op.lo = s.lo.data();
-  } else {
-    op.master = s.master.data();
-  }
-  return op;
+// How the master is kept: whole, split, or whole beside f16 weights.
+enum class Form : uint8_t { kWhole, kSplit, kRounded };
+constexpr Form kForms[] = {Form::kWhole, Form::kSplit, Form::kRounded};
+
+AdamW op_of(State& s, Form form, const AdamWScalars& scalars) {
+  return {.count = static_cast<int64_t>(s.grad.size()),
+          .hi = form == Form::kWhole ? nullptr : s.hi.data(),
+          .lo = form == Form::kSplit ? s.lo.data() : nullptr,
+          .master = form == Form::kSplit ? nullptr : s.master.data(),
+          .exp_avg = s.exp_avg.data(),
+          .exp_avg_sq = s.exp_avg_sq.data(),
+          .grad = s.grad.data(),
+          .scalars = scalars};
 }
 
-Floats masters_of(const State& s, bool split) {
-  if (!split) return s.master;
+Floats masters_of(const State& s, Form form) {
+  if (form != Form::kSplit) return s.master;
   Floats joined;
   for (size_t i = 0; i < s.hi.size(); ++i) joined.push_back(join_master(s.hi[i], s.lo[i]));
   return joined;
@@ -57,43 +57,45 @@ Floats masters_of(const State& s, bool split) {
 
 constexpr AdamWSettings kSettings = {.lr = 1e-2, .weight_decay = 0.1};
 
-KernelCase adamw_case(int64_t count, bool split) {
+KernelCase adamw_case(int64_t count, Form form) {
   const auto run = [=](const Backend& backend, int) {
     State s = make_state(count);
     for (int64_t step = 1; step <= 3; ++step) {
-      backend.adamw(op_of(s, split, adamw_scalars(kSettings, step, 0.37)));
+      backend.adamw(op_of(s, form, adamw_scalars(kSettings, step, 0.37)));
     }
-    return std::vector<Floats>{masters_of(s, split), s.exp_avg, s.exp_avg_sq};
+    const Floats weights(s.hi.begin(), s.hi.end());  // bits as numbers
+    return std::vector<Floats>{masters_of(s, form), s.exp_avg, s.exp_avg_sq, weights};
   };
-  return {fmt::format("{}{}", count, split ? " split" : ""), 0.0f, run};
+  return {fmt::format("{} in form {}", count, static_cast<int>(form)), 0.0f, run};
 }
 
 TEST(AdamW, GivesTheBitsOfRefForAnyThreadCount) {
   std::vector<KernelCase> cases;
   for (const int64_t count : {1, 9, 15, 64, 16384, 50001}) {
-    cases.push_back(adamw_case(count, false));
-    cases.push_back(adamw_case(count, true));
+    cases.push_back(adamw_case(count, Form::kWhole));
+    cases.push_back(adamw_case(count, Form::kSplit));
   }
+  for (const int64_t count : {9, 16401}) cases.push_back(adamw_case(count, Form::kRounded));
   expect_agrees_and_repeats(cases);
 }
 
 // The room of the gradient, or any other.
 TEST(AdamW, ItsSecondMomentMayGoElsewhere) {
-  for (const bool split : {false, true}) {
+  for (const Form form : kForms) {
     for (const Backend* backend : {&ref_backend(), &cpu_backend()}) {
       State in_place = make_state(1003), over_gradient = in_place, beside = in_place;
       const Floats before = in_place.exp_avg_sq;
       const AdamWScalars scalars = adamw_scalars(kSettings, 3, 0.37);
-      backend->adamw(op_of(in_place, split, scalars));
-      AdamW op = op_of(over_gradient, split, scalars);
+      backend->adamw(op_of(in_place, form, scalars));
+      AdamW op = op_of(over_gradient, form, scalars);
       op.next_exp_avg_sq = over_gradient.grad.data();
       backend->adamw(op);
       Floats next(1003);
-      op = op_of(beside, split, scalars);
+      op = op_of(beside, form, scalars);
       op.next_exp_avg_sq = next.data();
       backend->adamw(op);
       for (const State* s : {&over_gradient, &beside}) {
-        EXPECT_TRUE(same_bits(masters_of(*s, split), masters_of(in_place, split)));
+        EXPECT_TRUE(same_bits(masters_of(*s, form), masters_of(in_place, form)));
         EXPECT_TRUE(same_bits(s->exp_avg, in_place.exp_avg));
         EXPECT_TRUE(same_bits(s->exp_avg_sq, before));
       }
@@ -109,7 +111,7 @@ TEST(AdamW, EveryNanIsWrittenAsTheOne) {
   constexpr size_t kCount = 67;  // whole vectors and a tail
   const float payload = std::bit_cast<float>(0xffc12345u),
               quiet = std::bit_cast<float>(0x7fc00001u);
-  for (const bool split : {false, true}) {
+  for (const Form form : kForms) {
     for (const Backend* backend : {&ref_backend(), &cpu_backend()}) {
       State s = make_state(kCount);
       Floats next(kCount);
@@ -120,10 +122,10 @@ TEST(AdamW, EveryNanIsWrittenAsTheOne) {
         s.exp_avg_sq[i + 1] = -1.0f;  // has no root: the master alone
         s.exp_avg_sq[i + 2] = quiet;
       }
-      AdamW op = op_of(s, split, adamw_scalars(kSettings, 2, 0.37));
+      AdamW op = op_of(s, form, adamw_scalars(kSettings, 2, 0.37));
       op.next_exp_avg_sq = next.data();
       backend->adamw(op);
-      Floats masters = masters_of(s, split);
+      Floats masters = masters_of(s, form);
       size_t found = 0;
       for (const Floats* plane : {&masters, &s.exp_avg, &next}) {
         for (const float value : *plane) {
@@ -133,19 +135,53 @@ TEST(AdamW, EveryNanIsWrittenAsTheOne) {
         }
       }
       EXPECT_EQ(found, 16u * 5 + 8u) << backend->name;
+      for (size_t i = 0; form == Form::kRounded && i < kCount; ++i) {
+        EXPECT_EQ(s.hi[i] == 0x7e00, std::isnan(masters[i])) << backend->name << ' ' << i;
+      }
     }
   }
 }
 
-TEST(AdamW, SplitAndWholeMastersStayEqual) {
-  State split = make_state(1000);
-  State whole = make_state(1000);
+TEST(AdamW, MastersStayEqualInEveryForm) {
+  State states[] = {make_state(1000), make_state(1000), make_state(1000)};
   for (int64_t step = 1; step <= 20; ++step) {
     const AdamWScalars scalars = adamw_scalars(kSettings, step, 1.0);
-    cpu_backend().adamw(op_of(split, true, scalars));
-    cpu_backend().adamw(op_of(whole, false, scalars));
+    for (const Form form : kForms) {
+      cpu_backend().adamw(op_of(states[static_cast<size_t>(form)], form, scalars));
+    }
   }
-  EXPECT_TRUE(same_bits(masters_of(split, true), whole.master));
+  const Floats& whole = states[0].master;
+  EXPECT_TRUE(same_bits(masters_of(states[1], Form::kSplit), whole));
+  EXPECT_TRUE(same_bits(states[2].master, whole));
+}
+
+// The weights that were there are not read. A master beyond the range of f16 stays finite itself.
+TEST(AdamW, F16WeightsAreRoundedFromTheNewMaster) {
+  for (const Backend* backend : {&ref_backend(), &cpu_backend(), &twin_backend()}) {
+    State s = make_state(1003);
+    s.master[3] = 70000.0f;
+    s.master[5] = 1e-6f;  // subnormal
+    s.grad[5] = s.exp_avg[5] = 0.0f;
+    std::fill(s.hi.begin(), s.hi.end(), uint16_t{0x7e00});
+    backend->adamw(op_of(s, Form::kRounded, adamw_scalars(kSettings, 1, 1.0)));
+    for (size_t i = 0; i < s.hi.size(); ++i) {
+      EXPECT_EQ(s.hi[i], to_f16(s.master[i])) << backend->name << ' ' << i;
+    }
+    EXPECT_EQ(s.hi[3], 0x7c00);
+    EXPECT_TRUE(std::isfinite(s.master[3]));
+    EXPECT_GT(s.hi[5], 0);
+    EXPECT_LT(s.hi[5], 0x400);
+  }
+}
+
+TEST(AdamWDeath, PlanesOfNoFormAreABug) {
+  State s = make_state(4);
+  AdamW op = op_of(s, Form::kSplit, {});
+  op.master = s.master.data();
+  EXPECT_DEATH(ref_backend().adamw(op), "is_adamw");
+  op = op_of(s, Form::kRounded, {});
+  op.master = nullptr;
+  EXPECT_DEATH(cpu_backend().adamw(op), "is_adamw");
 }
 
 // torch.optim.AdamW(lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1, foreach=False) in
@@ -156,7 +192,7 @@ TEST(AdamW, FollowsPyTorch) {
     const float k = static_cast<float>(step);
     s.grad = {0.1f * k, -0.2f * k, 0.3f * k};
     const AdamWSettings settings = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
-    cpu_backend().adamw(op_of(s, false, adamw_scalars(settings, step, 1.0)));
+    cpu_backend().adamw(op_of(s, Form::kWhole, adamw_scalars(settings, step, 1.0)));
   }
   const double wanted[] = {0.967838540619, -1.964841538596, 0.469337039754};
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(s.master[i], wanted[i], 2e-7) << i;
@@ -165,7 +201,7 @@ TEST(AdamW, FollowsPyTorch) {
 TEST(AdamW, OneStepOfHandComputedValues) {
   State s = {{1.0f}, {0.0f}, {0.0f}, {0.5f}, {}, {}};
   // m/(1-b1) = g and sqrt(v/(1-b2)) = |g|: the first step is lr * sign(g).
-  cpu_backend().adamw(op_of(s, false, adamw_scalars({.lr = 0.125}, 1, 1.0)));
+  cpu_backend().adamw(op_of(s, Form::kWhole, adamw_scalars({.lr = 0.125}, 1, 1.0)));
   EXPECT_NEAR(s.master[0], 0.875f, 1e-7);
   EXPECT_NEAR(s.exp_avg[0], 0.05f, 1e-8);
   EXPECT_NEAR(s.exp_avg_sq[0], 0.00025f, 1e-9);

@@ -62,6 +62,10 @@ struct AdamWPack {
     } else {
       for (int i = 0; i < kPack; ++i) master.at[i] = canonical(master.at[i]);
       store_pack<kWhole>(op.master + at, left, master);
+      if (op.hi == nullptr) return;
+      Pack<uint16_t> hi;
+      for (int i = 0; i < kPack; ++i) hi.at[i] = to_f16(master.at[i]);
+      store_pack<kWhole>(op.hi + at, left, hi);
     }
   }
 };
@@ -117,13 +121,12 @@ struct SumSquaresTotal {
 
 template <typename On>
 void adamw(On& on, const AdamW& op) {
-  const bool split = op.hi != nullptr && op.lo != nullptr;
-  STRATA_CHECK((op.master != nullptr) != split);
+  STRATA_CHECK(is_adamw(op));
   float* next = op.next_exp_avg_sq ? op.next_exp_avg_sq : op.exp_avg_sq;
   const bool whole = op.count % kPack == 0 && is_packed(op.hi) && is_packed(op.lo) &&
                      is_packed(op.master) && is_packed(op.exp_avg) && is_packed(op.exp_avg_sq) &&
                      is_packed(next) && is_packed(op.grad);
-  with_flag(split, [&](auto split_flag) {
+  with_flag(op.lo != nullptr, [&](auto split_flag) {
     with_flag(whole, [&](auto flag) {
       on.grid(1, op.count, AdamWPack<decltype(split_flag)::value, decltype(flag)::value>{op, next});
     });
