@@ -140,11 +140,14 @@ ConvertIn part_of(const ConvertIn& op, int64_t begin, int64_t count) {
   return part;
 }
 
-// Returns how many elements, from the first on, the vector loops converted.
+// Returns how many elements, from the first on, the vector loops converted. f16 takes the plain
+// loops.
 int64_t convert_vectors(const ConvertIn& op) {
+  if (op.master && op.hi) return 0;
   if (op.dtype == DType::kBF16 && op.master) return HWY_DYNAMIC_DISPATCH(widen_bf16)(op);
   if (op.dtype == DType::kBF16 && op.lo) return HWY_DYNAMIC_DISPATCH(split_bf16)(op);
-  if (op.dtype == DType::kF32 && op.hi) return HWY_DYNAMIC_DISPATCH(split_f32)(op);
+  const bool is_split = op.lo || op.weights == DType::kBF16;
+  if (op.dtype == DType::kF32 && op.hi && is_split) return HWY_DYNAMIC_DISPATCH(split_f32)(op);
   return 0;
 }
 
@@ -153,9 +156,7 @@ int64_t convert_vectors(const ConvertIn& op) {
 void convert_in(const ConvertIn& op) {
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
     const ConvertIn part = part_of(op, begin, end - begin);
-    if (op.dtype == DType::kBF16 && op.hi && !op.lo) {
-      std::memcpy(part.hi, part.src, static_cast<size_t>(2 * part.count));
-    } else if (op.dtype == DType::kF32 && op.master) {
+    if (op.dtype == DType::kF32 && op.master && !op.hi) {
       std::memcpy(part.master, part.src, static_cast<size_t>(4 * part.count));
     } else {
       const int64_t done = convert_vectors(part);

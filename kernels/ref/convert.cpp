@@ -52,6 +52,7 @@ template <typename Read>
 void read_all(const ConvertIn& op, const Read& read) {
   if (op.master) {
     for (int64_t i = 0; i < op.count; ++i) op.master[i] = read(op.src, i);
+    for (int64_t i = 0; op.hi && i < op.count; ++i) op.hi[i] = to_f16(op.master[i]);
   } else if (op.lo) {
     for (int64_t i = 0; i < op.count; ++i) {
       const SplitMaster split = split_master(read(op.src, i));
@@ -59,7 +60,7 @@ void read_all(const ConvertIn& op, const Read& read) {
       op.lo[i] = split.lo;
     }
   } else {
-    for (int64_t i = 0; i < op.count; ++i) op.hi[i] = to_bf16(read(op.src, i));
+    for (int64_t i = 0; i < op.count; ++i) store(op.weights, op.hi, i, read(op.src, i));
   }
 }
 
@@ -70,22 +71,42 @@ void write_all(const ConvertOut& op, const Write& write) {
   } else if (op.lo) {
     for (int64_t i = 0; i < op.count; ++i) write(i, join_master(op.hi[i], op.lo[i]));
   } else {
-    for (int64_t i = 0; i < op.count; ++i) write(i, from_bf16(op.hi[i]));
+    for (int64_t i = 0; i < op.count; ++i) write(i, load(op.weights, op.hi, i));
   }
+}
+
+template <uint16_t (*kRound)(float)>
+void write_halves(const ConvertOut& op) {
+  write_all(op, [&](int64_t i, float value) {
+    const uint16_t half = kRound(value);
+    std::memcpy(static_cast<char*>(op.dst) + 2 * i, &half, 2);
+  });
+}
+
+template <typename Op>
+void check_planes(const Op& op) {
+  STRATA_CHECK(op.lo ? op.hi && !op.master : op.hi || op.master);
+  STRATA_CHECK(op.weights == DType::kBF16 || op.weights == DType::kF16);
+}
+
+// Whether the bits of the file are those of hi alone.
+template <typename Op>
+bool is_copy(const Op& op) {
+  return op.hi && !op.lo && !op.master && op.dtype == op.weights;
 }
 
 }  // namespace
 
 void convert_in(const ConvertIn& op) {
-  STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr) && (op.hi || !op.lo));
+  check_planes(op);
+  if (is_copy(op)) {
+    std::memcpy(op.hi, op.src, static_cast<size_t>(op.count) * 2);
+    return;
+  }
   switch (op.dtype) {
     case DType::kF32:
       return read_all(op, ReadF32());
     case DType::kBF16:
-      if (op.hi && !op.lo) {
-        std::memcpy(op.hi, op.src, static_cast<size_t>(op.count) * 2);
-        return;
-      }
       return read_all(op, ReadBf16());
     case DType::kF16:
       return read_all(op, ReadF16());
@@ -95,23 +116,19 @@ void convert_in(const ConvertIn& op) {
 }
 
 void convert_out(const ConvertOut& op) {
-  STRATA_CHECK((op.master != nullptr) != (op.hi != nullptr) && (op.hi || !op.lo));
+  check_planes(op);
   STRATA_CHECK(op.dtype != DType::kF8E4M3);
-  char* dst = static_cast<char*>(op.dst);
-  if (op.dtype == DType::kF32) {
-    write_all(op, [&](int64_t i, float value) { std::memcpy(dst + 4 * i, &value, 4); });
-  } else if (op.dtype == DType::kF16) {
+  const bool is_upper_half = op.lo && op.dtype == DType::kBF16;  // of the master, the weight
+  if (is_upper_half || is_copy(op)) {
+    std::memcpy(op.dst, op.hi, static_cast<size_t>(op.count) * 2);
+  } else if (op.dtype == DType::kF32) {
     write_all(op, [&](int64_t i, float value) {
-      const uint16_t half = to_f16(value);
-      std::memcpy(dst + 2 * i, &half, 2);
+      std::memcpy(static_cast<char*>(op.dst) + 4 * i, &value, 4);
     });
-  } else if (op.hi) {  // the master's upper half is the weight
-    std::memcpy(dst, op.hi, static_cast<size_t>(op.count) * 2);
+  } else if (op.dtype == DType::kF16) {
+    write_halves<to_f16>(op);
   } else {
-    for (int64_t i = 0; i < op.count; ++i) {
-      const uint16_t bits = to_bf16(op.master[i]);
-      std::memcpy(dst + 2 * i, &bits, 2);
-    }
+    write_halves<to_bf16>(op);
   }
 }
 
