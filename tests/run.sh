@@ -110,9 +110,11 @@ sanitized() {
   build "build-$preset" --target "$@"
   names=$(IFS='|' && echo "$*")
   STRATA_SEEDS=$sanitized_seeds suite "$preset" --test-dir "build-$preset" -R "^(${names//fuzz_tests/Fuzz})\\."
+  sed -nE 's/^\[=+\] ([0-9]+) tests? from .* ran.*/\1/p' "build-$preset/Testing/Temporary/LastTest.log" |
+    awk -v preset="$preset" '{ n += $1 } END { print n + 0 " single tests ran under " preset }'
 }
 
-# Tests that sanitizers skip, because others there take the same paths in less time.
+# Tests that sanitizers skip, because others there take the same paths in less time. None is of a suite that only they run.
 pairs_of_meshes='ContextRanks.GoOnFromAnyMesh:TensorRanks.GoOnFromAnyMesh:WrittenCheckpoints.OfAnyMeshAreReadByAnyOther'
 # Only --long runs these under the address sanitizer: the same memory as in others, looked at more often.
 same_memory='StateHash.IsTheSameHoweverTheStateIsCut:RowProduct.ARowHasTheBits*:ChunksOfPipelineRanks.*:Weights.AreThereEachOnce*'
@@ -120,20 +122,27 @@ same_memory+=':DataThreads.TextsOfSeveral*:DataThreads.LongRecords*:DataThreads.
 same_memory+=':Context.RanksOfEachFamily*:Context.BitsDepend*:Pipeline.StagesOfMeshes*'
 same_memory+=':DirectWriterTest.AnyOrderOfAnyPieces*:ReadAheadTest.TensorsMayStart*:GroupMpi.PassesTheTests*'
 same_memory+=':*GroupOf.SumsOfSizes*/local:*GroupOf.EveryCallPattern*/local'
+same_memory+=':Pipeline.WindowsOfOneStage*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*:CachedGeneration.EqualsPasses*'
+same_memory+=':CachedGeneration.IsTheSame*:*PipelineRanksOfModel*:ContextRanks.HaveTheBits*:TensorRanks.*'
 # And these under the thread sanitizer: the same threads as in others, with other arithmetic.
 same_threads='Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
 same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
-same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*'
+same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
+same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:External.StateHasTheSameBits*'
 
 bash tests/install_packages.sh
 bash tests/install_packages.sh tests/packages_to_compare.txt ||
   echo "Without these packages the tests that compare with their programs are skipped." >&2
 
-# A build from nothing takes half the processor time in large translation units. Who changes code wants small
-# ones, and so does clang-tidy.
+# Suites that the address sanitizer runs whole.
+sanitized_whole=(base_tests config_tests memory_tests shard_tests plan_tests session_tests c_tests fuzz_tests)
+
+# A build from nothing takes half the processor time in large translation units, and leaves out what the address
+# sanitizer runs. Who changes code wants small ones and all tests, and so does clang-tidy.
 units=()
 if ! $fast && ! $long && [[ ! -e build/CMakeCache.txt ]]; then
-  units=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
+  units=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12
+         "-DSTRATA_TESTS_ELSEWHERE=$(IFS=';' && echo "${sanitized_whole[*]}")")
 fi
 
 headline "configuring and building"
@@ -156,12 +165,11 @@ if $fast; then
   suite "fast tests" --test-dir build -L fast
 else
   suite "all tests" --test-dir build
-  # Plans of large models take minutes there; plan_tests plans small ones with the same code. So do pairs of many meshes,
-  # each of which other tests have alone.
-  skipped="PlanElsewhere.*:PlanCompare.*:PlanFacts.*:PlanTable.*:RunAdvice.*:MeshChoice.*:PlanReader.*:$pairs_of_meshes"
+  # Slow tests, such as plans of large models, and pairs of many meshes take minutes there. Fast ones take the same paths.
+  skipped=$pairs_of_meshes
   if ! $long; then skipped+=":$same_memory"; fi
-  GTEST_FILTER="-$skipped" sanitized asan base_tests config_tests comm_tests memory_tests io_tests io_fault_tests kernels_tests \
-    model_tests shard_tests plan_tests exec_tests exec_fault_tests train_tests session_tests c_tests fuzz_tests
+  GTEST_FILTER="-$skipped" sanitized asan "${sanitized_whole[@]}" comm_tests io_tests io_fault_tests kernels_tests model_tests \
+    exec_tests exec_fault_tests train_tests
   # What each model family computes is one thread's arithmetic; what all of them share with threads is tested apart.
   skipped='*TwentyStepsEqualTheReference*:CachedGeneration.EqualsPassesOverTheWholeText*'
   if ! $long; then skipped+=":$same_threads"; fi
