@@ -82,7 +82,7 @@ void write_model(const std::string& path, const model::Architecture& architectur
       const auto step = static_cast<int64_t>(tile.size());
       for (int64_t first = 0; first < parameter.numel; first += step) {
         writer.write(parameter, first, std::min(step, parameter.numel - first),
-                     model::ConstPlanes{.hi = tile.data()});
+                     ConstWeightPlanes{.hi = tile.data()});
       }
     }
   }

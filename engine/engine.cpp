@@ -47,7 +47,7 @@ config::Options parse(const std::string& text, Sinks sinks) {
 StepReport report_of(const train::StepMetrics& step) {
   return {.step = step.step,
           .loss = step.loss,
-          .skipped = step.skipped,
+          .skipped = step.skip != train::Skip::kNo,
           .grad_norm = step.grad_norm,
           .lr = step.lr,
           .tokens = step.tokens,

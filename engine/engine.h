@@ -30,9 +30,11 @@ struct PlanText {
 
 // The report of one step of train().
 struct StepReport {
-  int64_t step = 0;      // counted from 1
-  double loss = 0;       // mean over the step's targets, nats
-  bool skipped = false;  // the step has no target and updated nothing; the loss is NaN
+  int64_t step = 0;  // counted from 1
+  double loss = 0;   // mean over the step's targets, nats
+  // The step updated nothing: it has no target, and the loss is NaN, or with fp16 its gradients
+  // overflowed, and the next step scales the loss by half as much.
+  bool skipped = false;
   double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;  // targets
@@ -71,8 +73,8 @@ struct StepResult {
   double loss = 0;       // mean over the targets, nats; 0 for declared units
   double grad_norm = 0;  // before clipping
   int64_t left_out = 0;  // uses of declared units that the caller left out
-  // False: gradients of declared units were not finite, or another rank discarded the step; weights
-  // and moments are as before.
+  // False: gradients of declared units were not finite, those of fp16 overflowed, or another rank
+  // discarded the step; weights and moments are as before.
   bool applied = true;
 };
 

@@ -169,9 +169,9 @@ void Session::Impl::load_state(const std::string& checkpoint, const InitialState
       std::make_unique<session::Live>(run, executor, settings, may_leave_out_, groups_.trainer);
   if (reader) {
     const checkpoint::CheckpointManifest& manifest = reader->manifest();
-    loaded->load(*reader, manifest.step, manifest.updates.value_or(manifest.step));
+    loaded->load(*reader, manifest.step, manifest.history(manifest.step));
   } else {
-    loaded->load(*source_, 0, initial.updates);
+    loaded->load(*source_, 0, {.updates = initial.updates});
   }
   if (job_) groups_.trainer->barrier();  // so that all have loaded, or none
   live_ = std::move(loaded);

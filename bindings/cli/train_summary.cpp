@@ -130,6 +130,12 @@ std::string train_summary(const Outcome& outcome) {
     text += fmt::format("skipped  {} of the steps, without a target token: they updated nothing\n",
                         result.skipped_steps);
   }
+  if (scales_loss(options.recipe)) {
+    text += fmt::format(
+        "scale    of the loss {:.0f} at last; {} of the steps overflowed: they "
+        "updated nothing\n",
+        result.loss_scale, result.overflowed_steps);
+  }
   if (result.tokens > 0) {
     text += fmt::format("loss     {:.4f} at first, {:.4f} at last", result.first_loss,
                         result.last_loss);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/base/check.h"
@@ -59,6 +60,10 @@ constexpr int64_t width_of(Plane plane, Recipe recipe) {
 }
 constexpr DType weight_dtype(Recipe recipe) {
   return planes_of(recipe).weights;
+}
+// Gradients of activations in fp16 are those of a scaled loss.
+constexpr bool scales_loss(Recipe recipe) {
+  return weight_dtype(recipe) == DType::kF16;
 }
 inline const char* name_of(Recipe recipe) {
   return planes_of(recipe).name;

@@ -109,7 +109,8 @@ std::string read_text(const std::string& path) {
 CheckpointManifest make_manifest(const CheckpointContents& contents, int64_t step, uint64_t nonce) {
   CheckpointManifest manifest;
   manifest.step = step;
-  manifest.updates = contents.updates;
+  manifest.updates = contents.history.updates;
+  manifest.loss_scale = contents.history.loss_scale;
   manifest.nonce = nonce;
   manifest.run = contents.run;
   manifest.recipe = contents.recipe;

@@ -30,8 +30,8 @@ struct CheckpointContents {
   const model::ModelSpec* spec = nullptr;  // the whole model
   Recipe recipe = Recipe::kFp32;
   plan::Mesh mesh;
-  int64_t updates = 0;  // optimizer updates applied so far
-  std::string run;      // the nonce of the run
+  exec::UpdateHistory history = {};
+  std::string run;  // the nonce of the run
   config::Json trainer;
   std::vector<StateFile> files;  // what the writers' close() returned, in any order
 };

@@ -69,13 +69,12 @@ void StateHash::add(const exec::ChunkState& chunk, const model::Parameter& param
       return sum_of(seed + index * kIndexFactor, chunk.exp_avg + state, chunk.exp_avg_sq + state,
                     run, master);
     };
-    if (chunk.has_masters()) {
-      const float* master = chunk.hi_at<float>(at);
-      value_ += sum([master](int64_t i) { return master[i]; });
+    const WeightPlanes planes = chunk.planes_at(at, true);
+    if (planes.master) {
+      value_ += sum([master = planes.master](int64_t i) { return master[i]; });
     } else {
-      const uint16_t* high = chunk.hi_at<uint16_t>(at);
-      const uint16_t* low = chunk.lo + state;
-      value_ += sum([high, low](int64_t i) { return join_master(high[i], low[i]); });
+      value_ += sum(
+          [high = planes.hi, low = planes.lo](int64_t i) { return join_master(high[i], low[i]); });
     }
   }
 }

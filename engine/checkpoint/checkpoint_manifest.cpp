@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "engine/base/check.h"
@@ -102,6 +103,24 @@ class Members {
   const Json& json_;
   const std::string& source_;
 };
+
+Json json_of(const exec::LossScale& scale) {
+  Json json = Json::object();
+  json.set("factor", static_cast<int64_t>(scale.factor));
+  json.set("clean_steps", scale.clean_steps);
+  return json;
+}
+
+exec::LossScale loss_scale_of(const Json& json, const std::string& source) {
+  const Members members(json, source);
+  const auto most = static_cast<int64_t>(exec::kLossScaleMost);
+  const int64_t factor = members.integer("factor", 1, most);
+  if (!std::has_single_bit(static_cast<uint64_t>(factor))) {
+    refuse(source, fmt::format("\"factor\" of the loss scale is {}, not a power of two", factor));
+  }
+  return {.factor = static_cast<double>(factor),
+          .clean_steps = members.integer("clean_steps", 0, exec::kLossScaleGrowthSteps - 1)};
+}
 
 Json json_of(const StateExtent& extent) {
   std::string checksums;
@@ -272,6 +291,7 @@ std::string to_text(const CheckpointManifest& manifest) {
   json.set("version", version);
   json.set("step", manifest.step);
   if (manifest.updates) json.set("updates", *manifest.updates);
+  if (manifest.loss_scale) json.set("loss_scale", json_of(*manifest.loss_scale));
   json.set("nonce", hex(manifest.nonce));
   if (!manifest.run.empty()) json.set("run", manifest.run);
   json.set("recipe", name_of(manifest.recipe));
@@ -297,6 +317,9 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& sour
   manifest.step = members.integer("step", 0, INT64_MAX);
   if (json.find("updates") != nullptr) {
     manifest.updates = members.integer("updates", 0, INT64_MAX);  // some may be of elsewhere
+  }
+  if (json.find("loss_scale") != nullptr) {
+    manifest.loss_scale = loss_scale_of(members.get("loss_scale"), source);
   }
   manifest.nonce = members.hash("nonce");
   if (json.find("run") != nullptr) manifest.run = members.string("run");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/config/json.h"
+#include "engine/exec/loss_scale.h"
 #include "engine/model/spec.h"
 #include "engine/plan/plan.h"
 
@@ -50,8 +51,9 @@ struct CheckpointManifest {
   // and neither do steps whose gradients are not finite, unless updates come in backward. nullopt
   // in checkpoints from before updates were counted.
   std::optional<int64_t> updates;
-  uint64_t nonce = 0;  // seeds the checksums of the blocks
-  std::string run;     // the nonce of the run; empty in checkpoints from before runs had one
+  std::optional<exec::LossScale> loss_scale;  // where the recipe scales the loss
+  uint64_t nonce = 0;                         // seeds the checksums of the blocks
+  std::string run;  // the nonce of the run; empty in checkpoints from before runs had one
   Recipe recipe = Recipe::kFp32;
   int world = 1;
   int zero_stage = 3;
@@ -64,6 +66,11 @@ struct CheckpointManifest {
   config::Json model;    // from model_identity()
   config::Json trainer;  // the trainer's own: options, seed, data cursor, tokens seen
   std::vector<StateFile> files;
+
+  // `otherwise`: the updates of a checkpoint that does not say how many there were.
+  exec::UpdateHistory history(int64_t otherwise) const {
+    return {.updates = updates.value_or(otherwise), .loss_scale = loss_scale};
+  }
 };
 
 std::string to_text(const CheckpointManifest& manifest);

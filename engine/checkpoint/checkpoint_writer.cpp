@@ -66,8 +66,8 @@ void CheckpointWriter::write_chunk(const exec::ChunkState& chunk) {
   last_chunk_ = chunk.chunk;
   --chunks_left_;
   STRATA_CHECK(chunk.recipe == options_.recipe);
-  write_plane(chunk, Plane::kHi, chunk.hi_at<char>(chunk.state_first));
-  write_plane(chunk, Plane::kLo, reinterpret_cast<const char*>(chunk.lo));
+  write_plane(chunk, Plane::kHi, reinterpret_cast<const char*>(chunk.hi_at(chunk.state_first)));
+  write_plane(chunk, Plane::kLo, static_cast<const char*>(chunk.lo));
   write_plane(chunk, Plane::kExpAvg, reinterpret_cast<const char*>(chunk.exp_avg));
   write_plane(chunk, Plane::kExpAvgSq, reinterpret_cast<const char*>(chunk.exp_avg_sq));
   hash_.write(chunk);

@@ -28,7 +28,7 @@ std::vector<std::string> export_notes(const model::ModelDirectory& source, Recip
   if (dtype != config::ExportDtype::kSource) return notes;
   for (const DType came : {DType::kBF16, DType::kF16, DType::kF8E4M3}) {
     const DType goes = model::exported_dtype(came);
-    const bool rounds = recipe != Recipe::kBf16 || goes != DType::kBF16;
+    const bool rounds = weight_dtype(recipe) != goes;
     if (!source.has(came) || (came == goes && !rounds)) continue;
     notes.push_back(
         fmt::format("weights that are {} here are {} in the exported model{}{} (--export-dtype "
@@ -51,10 +51,10 @@ ModelSink::ModelSink(const model::ModelDirectory& source, const model::ModelSpec
   }
 }
 
-bool ModelSink::wants_lo(const model::Segment& segment) const {
+bool ModelSink::wants_masters(const model::Segment& segment, DType weights) const {
   return std::any_of(segment.parameters.begin(), segment.parameters.end(),
                      [&](const model::Parameter& parameter) {
-                       return !parameter.frozen && writer_.wants_lo(parameter);
+                       return !parameter.frozen && writer_.wants_masters(parameter, weights);
                      });
 }
 
@@ -70,14 +70,7 @@ void ModelSink::write_parameter(const exec::ChunkState& chunk, const model::Para
   const int64_t last =
       std::min(parameter.offset + parameter.numel, chunk.state_first + chunk.state_count);
   if (first >= last) return;
-  model::ConstPlanes planes;
-  if (chunk.has_masters()) {
-    planes.master = chunk.hi_at<float>(first);
-  } else {
-    planes.hi = chunk.hi_at<uint16_t>(first);
-    planes.lo = chunk.lo == nullptr ? nullptr : chunk.lo + (first - chunk.state_first);
-  }
-  writer_.write(parameter, first - parameter.offset, last - first, planes);
+  writer_.write(parameter, first - parameter.offset, last - first, chunk.planes_at(first, true));
 }
 
 void ModelSink::copy_frozen() {
@@ -103,8 +96,10 @@ void export_checkpoint(CheckpointReader& checkpoint, const model::ModelDirectory
                        const model::ModelSpec& spec, const ModelSinkOptions& options) {
   ModelSink sink(source, spec, options);
   {
-    WeightStream weights(checkpoint, spec,
-                         [&](const model::Segment& segment) { return sink.wants_lo(segment); });
+    const DType type = weight_dtype(checkpoint.manifest().recipe);
+    WeightStream weights(checkpoint, spec, [&](const model::Segment& segment) {
+      return sink.wants_masters(segment, type);
+    });
     while (const exec::ChunkState* part = weights.next()) sink.write(*part);
   }
   sink.finish();

@@ -40,8 +40,8 @@ class ModelSink : public exec::StateSink {
   ModelSink(const model::ModelDirectory& source, const model::ModelSpec& spec,
             const ModelSinkOptions& options);
 
-  // Whether write() needs `lo` for chunks of this segment in a bf16 run.
-  bool wants_lo(const model::Segment& segment) const;
+  // Whether write() needs `lo` for chunks of this segment in a run with 16-bit weights.
+  bool wants_masters(const model::Segment& segment, DType weights) const;
 
   void write(const exec::ChunkState& chunk) override;
 

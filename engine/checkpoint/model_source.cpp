@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/base/error.h"
 #include "engine/base/threads.h"
 #include "engine/model_files/transfer_buffer.h"
 
@@ -91,8 +92,7 @@ void ModelSource::clear(const exec::ChunkState& chunk, int64_t first, int64_t la
   first = std::max(first, chunk.state_first);
   last = std::min(last, chunk.state_first + chunk.state_count);
   if (first >= last) return;
-  std::memset(chunk.lo + (first - chunk.state_first), 0,
-              static_cast<size_t>(last - first) * sizeof(uint16_t));
+  std::memset(chunk.lo_at(first), 0, static_cast<size_t>(chunk.lo_bytes(last - first)));
 }
 
 void ModelSource::read_whole(const exec::ChunkState& chunk, const model::ReadAhead::Part& part) {
@@ -115,14 +115,14 @@ void ModelSource::read_whole(const exec::ChunkState& chunk, const model::ReadAhe
 void ModelSource::read_part(const exec::ChunkState& chunk, const model::Parameter& parameter,
                             int64_t first, int64_t last, bool own) {
   if (first >= last) return;
-  model::Planes planes;
-  if (chunk.has_masters()) {
-    planes.master = chunk.hi_at<float>(first);
-  } else {
-    planes.hi = chunk.hi_at<uint16_t>(first);
-    if (own && chunk.lo) planes.lo = chunk.lo + (first - chunk.state_first);
-  }
+  const WeightPlanes planes = chunk.planes_at(first, own);
   directory_.read_parameter(parameter, first - parameter.offset, last - first, planes, &ahead_);
+  if (planes.weights != DType::kF16) return;
+  const auto is_infinite = [](uint16_t half) { return (half & 0x7fffu) == 0x7c00u; };
+  if (std::none_of(planes.hi, planes.hi + (last - first), is_infinite)) return;
+  throw Error(ErrorCode::kNumeric,
+              "cannot load model: tensor \"" + parameter.stored.tensor +
+                  "\": a weight is beyond 65504, the largest of fp16 (use --recipe bf16)");
 }
 
 }  // namespace strata::checkpoint

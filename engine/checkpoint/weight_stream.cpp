@@ -76,13 +76,11 @@ void WeightStream::read(Part& part, size_t segment, int64_t first, int64_t count
   state.recipe = checkpoint_.manifest().recipe;
   state.hi_first = state.state_first = first;
   state.hi_count = state.state_count = count;
-  const bool masters = state.has_masters();
-  part.master.resize(masters ? kPartElements : 0);
-  part.hi.resize(masters ? 0 : kPartElements);
-  state.hi = masters ? static_cast<void*>(part.master.data()) : part.hi.data();
+  part.hi.resize(static_cast<size_t>(state.hi_bytes(kPartElements)));
+  state.hi = part.hi.data();
   checkpoint_.read_plane(state.segment, Plane::kHi, first, count, state.hi);
-  if (masters || !wants_lo_[segment]) return;
-  part.lo.resize(kPartElements);
+  if (state.has_masters() || !wants_lo_[segment]) return;
+  part.lo.resize(static_cast<size_t>(state.lo_bytes(kPartElements)));
   state.lo = part.lo.data();
   checkpoint_.read_plane(state.segment, Plane::kLo, first, count, state.lo);
 }

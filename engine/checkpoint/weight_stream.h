@@ -18,7 +18,7 @@ namespace strata::checkpoint {
 //
 // Threads: one at a time; only the stream may use `checkpoint` while it exists. Failure: next()
 // throws what CheckpointReader throws, at the part that could not be read. Memory: kParts parts of
-// kPartElements elements, 2 bytes each, or 4 with low halves or in fp32. The constructor's
+// kPartElements elements, 2 to 6 bytes each by the recipe and `wants_lo`. The constructor's
 // arguments must outlive the stream.
 class WeightStream {
  public:
@@ -39,9 +39,8 @@ class WeightStream {
  private:
   struct Part {
     exec::ChunkState state;
-    std::vector<float> master;
-    std::vector<uint16_t> hi;
-    std::vector<uint16_t> lo;
+    std::vector<std::byte> hi;
+    std::vector<std::byte> lo;
   };
 
   void run();

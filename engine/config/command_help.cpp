@@ -90,10 +90,6 @@ OptionRow row_for(const OptionRow& row, Command command) {
     own.unset_note = help.unset_note;
     if (!help.metavar.empty()) own.metavar = help.metavar;
   }
-  // Weights can be fp16, but no kernel scales a loss, so that fp16 is named only for new models.
-  if (row.name == "recipe" && command != kInit) {
-    own.choices = row.choices.first(static_cast<size_t>(Recipe::kFp16));
-  }
   return own;
 }
 

@@ -263,7 +263,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"local-rank",
      "leave it out: strata launch, torchrun, srun and mpirun say which rank a process is"},
     {"bf16", "use --recipe bf16"},
-    {"fp16", "use --recipe bf16: fp16 would need loss scaling"},
+    {"fp16", "use --recipe fp16"},
     {"fp32", "use --recipe fp32"},
     {"hostfile", "start strata launch on each machine with --nodes, --node-rank and --rendezvous"},
 };

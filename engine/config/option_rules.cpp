@@ -220,7 +220,7 @@ void check_optimizer(const Options& options, std::vector<std::string>& problems)
         "--clip is {} (give --clip 0, or --optimizer-mode deferred)",
         options.clip));
   }
-  if (options.recipe == Recipe::kFp16) {
+  if (scales_loss(options.recipe)) {
     problems.push_back(
         "--optimizer-mode in-backward cannot scale the loss, which --recipe fp16 needs "
         "(use --recipe bf16, or --optimizer-mode deferred)");

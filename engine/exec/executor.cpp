@@ -143,7 +143,6 @@ void Executor::Impl::make_devices() {
     memory::require_host_memory(device_bytes, "--device-memory");
   }
   STRATA_CHECK(is_planned_for(device_->description()));
-  STRATA_CHECK(planes_of(plan_.recipe).from != WeightsFrom::kRounded);  // no kernel updates that
   if (device_bytes > 0) device_memory_ = device_->allocate(device_bytes);
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);
@@ -371,8 +370,8 @@ bool Executor::pending() const {
   return impl_->pending();
 }
 
-int64_t Executor::updates() const {
-  return impl_->updates();
+UpdateHistory Executor::history() const {
+  return impl_->history();
 }
 const char* Executor::io_backend() const {
   return impl_->io_backend();

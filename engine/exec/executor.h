@@ -116,11 +116,11 @@ class Executor {
   // Lets a submitted step with decides_late decide about its update. wait() needs it.
   void decide(Instance& instance);
 
-  // Call these between programs: whether an update is pending, and how many updates were applied
-  // since the model's first step. A step whose gradients are not finite applies none (with updates
-  // in the backward: always one).
+  // Call these between programs: whether an update is pending, and what was applied since the
+  // model's first step. A step whose gradients are not finite applies no update (with updates in
+  // the backward: always one).
   bool pending() const;
-  int64_t updates() const;
+  UpdateHistory history() const;
   const char* io_backend() const;  // "io_uring", "threads", "simulated", or "none"
   IoTotals io_totals() const;
 

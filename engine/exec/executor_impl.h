@@ -41,9 +41,7 @@ class Executor::Impl {
   NextUse next_use();
   void decide(Instance& instance);
   bool pending() const { return decision_ != nullptr && decision_->valid; }
-  int64_t updates() const {
-    return decision_ == nullptr ? 0 : decision_->updates - (decision_->valid ? 1 : 0);
-  }
+  UpdateHistory history() const;
   const char* io_backend() const;
   IoTotals io_totals() const;
 
@@ -53,6 +51,7 @@ class Executor::Impl {
     bool valid = false;   // an update is pending
     int64_t updates = 0;  // updates of the state so far, including a pending one
     double coefficient = 1;
+    LossScale loss_scale = {};  // of the next step
     StepSettings settings = {};
   };
   static_assert(sizeof(Decision) <= plan::kDecisionBytes);

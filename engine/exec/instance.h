@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/exec/loss_scale.h"
 #include "engine/exec/state_io.h"
 #include "engine/plan/plan.h"
 
@@ -65,7 +66,7 @@ struct Instance {
   int64_t token_count = 0;
   int64_t logit_count = 0;
   StateSource* source = nullptr;  // load
-  int64_t updates = 0;            // load: updates applied to the state so far
+  UpdateHistory history = {};     // load: of the state
   StateSink* sink = nullptr;      // checkpoint
   bool record_times = false;
   // A step whose caller knows the settings only after the last gradient: Decide waits for
@@ -75,8 +76,10 @@ struct Instance {
 
   // Out
   std::vector<double> loss_sums;  // by micro-batch, of this rank, in nats
-  double grad_norm = 0;           // before clipping, of all ranks
+  double grad_norm = 0;           // before clipping, of all ranks; of the loss without its scale
   bool finite = true;
+  double loss_scale = 1;    // that the step used
+  bool overflowed = false;  // its gradients are not finite, and the next step has a smaller scale
   double begin_s = 0;
   double end_s = 0;
   std::vector<double> use_s;  // by use of a caller that computes, over all micro-batches

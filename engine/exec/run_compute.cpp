@@ -56,6 +56,9 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.targets = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTargets));
   call.rope = reinterpret_cast<const float*>(pointer(Mode::kRead, ValueKind::kRope));
   call.grad_scale = 1.0f / static_cast<float>(instance.target_count);
+  if (find_access(accesses, Mode::kRead, ValueKind::kDecision)) {
+    call.grad_scale *= static_cast<float>(decision_of(op, instance).loss_scale.factor);
+  }
   call.loss_sum = reinterpret_cast<double*>(pointer(Mode::kWrite, ValueKind::kLossSum));
   call.logits = reinterpret_cast<float*>(pointer(Mode::kWrite, ValueKind::kLogits));
   call.logit_position =

@@ -48,7 +48,10 @@ void Executor::Impl::run_input(const plan::Op& op, const Instance& instance) {
       STRATA_CHECK(table.size() * sizeof(float) == bytes);
       std::memcpy(at(access), table.data(), bytes);
     } else if (access.value.kind == ValueKind::kDecision) {
-      *reinterpret_cast<Decision*>(at(access)) = {.updates = instance.updates};
+      const UpdateHistory& from = instance.history;
+      *reinterpret_cast<Decision*>(at(access)) = {
+          .updates = from.updates,
+          .loss_scale = from.loss_scale.value_or(first_loss_scale(plan_.recipe))};
     } else {
       std::memcpy(at(access), given(instance, access), bytes);
     }

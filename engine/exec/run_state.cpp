@@ -78,7 +78,8 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   }
 }
 
-// torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)).
+// torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)). Gradients are those
+// of the scaled loss.
 void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
   auto& decision =
@@ -91,14 +92,26 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
     if (access.value.kind == ValueKind::kNormSum) std::memcpy(&norm, at(access), sizeof(norm));
   }
   progress_.wait_until([&] { return instance.may_decide.load(); });
-  instance.grad_norm = std::sqrt(norm.sum);
+  const LossScale scale = decision.loss_scale;
+  instance.loss_scale = scale.factor;
+  instance.grad_norm = std::sqrt(norm.sum) / scale.factor;
   instance.finite = norm.not_finite == 0 && std::isfinite(instance.grad_norm);
+  instance.overflowed = !instance.finite && scale.factor > 1;
   const double clip = instance.settings.clip;
+  const double clipping = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
   decision.settings = instance.settings;
-  decision.coefficient = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
+  decision.coefficient = clipping / scale.factor;
   decision.valid = instance.finite && !instance.discards && plan_.update().waits;
   decision.updates += decision.valid || !plan_.update().waits ? 1 : 0;
+  if (scales_loss(plan_.recipe)) decision.loss_scale = next_loss_scale(scale, instance.finite);
   if (plan_.update().waits) leave_sides(instance.sequence + 1, decision.valid);
+}
+
+UpdateHistory Executor::Impl::history() const {
+  if (decision_ == nullptr) return {};
+  UpdateHistory history = {.updates = decision_->updates - (decision_->valid ? 1 : 0)};
+  if (scales_loss(plan_.recipe)) history.loss_scale = decision_->loss_scale;
+  return history;
 }
 
 const Executor::Impl::Decision& Executor::Impl::decision_of(const plan::Op& op,
@@ -135,12 +148,10 @@ void Executor::Impl::run_optimize(const plan::Op& op, const Instance& instance) 
     const double usual = group.decays ? group.weight_decay.value_or(settings.weight_decay) : 0.0;
     kernels::AdamW adamw;
     adamw.count = last - first;
-    if (state.has_masters()) {
-      adamw.master = state.hi_at<float>(chunk.offset + first);
-    } else {
-      adamw.hi = state.hi_at<uint16_t>(chunk.offset + first);
-      adamw.lo = state.lo + skip;
-    }
+    const WeightPlanes weights = state.planes_at(chunk.offset + first, true);
+    adamw.master = weights.master;
+    adamw.hi = weights.hi;
+    adamw.lo = weights.lo;
     adamw.exp_avg = state.exp_avg + skip;
     adamw.exp_avg_sq = exp_avg_sq + skip;
     adamw.next_exp_avg_sq = state.exp_avg_sq + skip;
@@ -170,7 +181,7 @@ ChunkState Executor::Impl::chunk_state(const plan::Op& op, const Instance& insta
   state.hi_first = hi->first / width;
   state.hi_count = hi->bytes / width;
   if (const Access* lo = find_plane(accesses, mode, Plane::kLo)) {
-    state.lo = reinterpret_cast<uint16_t*>(at(*lo));
+    state.lo = at(*lo);
   }
   if (const Access* average = find_plane(accesses, mode, Plane::kExpAvg)) {
     state.exp_avg = reinterpret_cast<float*>(at(*average));

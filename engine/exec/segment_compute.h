@@ -63,7 +63,8 @@ struct SegmentCall {
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
   const float* rope = nullptr;
-  float grad_scale = 1.0f;  // d(total loss)/d(sum of token losses): 1 / target tokens of the step
+  // d(total loss)/d(sum of token losses): 1 / target tokens of the step, times the loss scale.
+  float grad_scale = 1.0f;
   double* loss_sum = nullptr;  // out: sum of the token losses of this micro-batch, in nats
   float* logits = nullptr;  // out, logits op only: [rows, V] of the position `logit_position[row]`
   const int32_t* logit_position = nullptr;

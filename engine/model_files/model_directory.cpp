@@ -315,7 +315,7 @@ StoredTensor ModelDirectory::stored(const std::string& name) const {
 }
 
 void ModelDirectory::read_parameter(const Parameter& parameter, int64_t first, int64_t count,
-                                    const Planes& planes, StoredBytes* ahead) const {
+                                    const WeightPlanes& planes, StoredBytes* ahead) const {
   StoredTensor tensor = stored(parameter.stored.tensor);
   tensor.ahead = ahead;
   read_elements(tensor, parameter, first, count, planes);

@@ -40,9 +40,9 @@ class ModelDirectory {
   // Reads elements [first, first + count) of a parameter, widened exactly; FP8 elements are
   // multiplied by their scale in f32. The bytes come from `ahead` when it is not null.
   void read_parameter(const Parameter& parameter, int64_t first, int64_t count,
-                      const Planes& planes, StoredBytes* ahead = nullptr) const;
+                      const WeightPlanes& planes, StoredBytes* ahead = nullptr) const;
   void read_parameter(const Parameter& parameter, int64_t first, int64_t count, float* out) const {
-    read_parameter(parameter, first, count, Planes{.master = out});
+    read_parameter(parameter, first, count, WeightPlanes{.master = out});
   }
 
   // The bytes that a parameter is read from: its rows, or the whole tensor when the file has the

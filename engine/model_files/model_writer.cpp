@@ -61,8 +61,10 @@ void require_finite(const char* halves, int64_t count, const std::string& tensor
   }
 }
 
-void convert_out(const TensorEntry& entry, const ConstPlanes& planes, int64_t count, char* to) {
+void convert_out(const TensorEntry& entry, const ConstWeightPlanes& planes, int64_t count,
+                 char* to) {
   kernels::ref_backend().convert_out({.dtype = entry.dtype,
+                                      .weights = planes.weights,
                                       .count = count,
                                       .master = planes.master,
                                       .hi = planes.hi,
@@ -305,13 +307,13 @@ void ModelWriter::add_file(const std::string& name, const std::string& contents)
 }
 
 // A transposed parameter is written from masters, so it needs lo.
-bool ModelWriter::wants_lo(const Parameter& parameter) const {
+bool ModelWriter::wants_masters(const Parameter& parameter, DType weights) const {
   const TensorEntry& entry = tensors_.at(parameter.stored.tensor).entry;
-  return entry.dtype != DType::kBF16 || parameter.stored.transposed;
+  return entry.dtype != weights || parameter.stored.transposed;
 }
 
 void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count,
-                        const ConstPlanes& planes) {
+                        const ConstWeightPlanes& planes) {
   const auto found = tensors_.find(parameter.stored.tensor);
   STRATA_CHECK(found != tensors_.end());
   STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
@@ -328,7 +330,7 @@ void ModelWriter::write(const Parameter& parameter, int64_t first, int64_t count
 // Converts elements directly into the blocks that are written, except for an element that crosses
 // two blocks.
 void ModelWriter::write_direct(const Location& place, int64_t first, int64_t count,
-                               const ConstPlanes& planes) {
+                               const ConstWeightPlanes& planes) {
   const TensorEntry& entry = place.entry;
   const File& file = files_[place.file];
   const int64_t width = bytes_of(entry.dtype);
@@ -352,7 +354,7 @@ void ModelWriter::write_direct(const Location& place, int64_t first, int64_t cou
 
 // Writes elements that are contiguous in the file.
 void ModelWriter::write_range(const Location& place, int64_t first, int64_t count,
-                              const ConstPlanes& planes, Flush flush) {
+                              const ConstWeightPlanes& planes, Flush flush) {
   const TensorEntry& entry = place.entry;
   STRATA_CHECK(first <= entry.numel - count);
   const File& file = files_[place.file];
@@ -383,7 +385,7 @@ void ModelWriter::write_range(const Location& place, int64_t first, int64_t coun
 }
 
 void ModelWriter::write_transposed(const Location& place, const Parameter& parameter, int64_t first,
-                                   int64_t count, const ConstPlanes& planes) {
+                                   int64_t count, const ConstWeightPlanes& planes) {
   const Storage& stored = parameter.stored;
   std::vector<float> straight(static_cast<size_t>(parameter.shape[1]));
   std::vector<float> turned(static_cast<size_t>(kTurnedElements));
@@ -391,8 +393,9 @@ void ModelWriter::write_transposed(const Location& place, const Parameter& param
     for (const Rectangle& part : cut(whole, kTurnedElements)) {
       for (int64_t row = 0; row < part.rows(); ++row) {
         const int64_t element = (part.row + row) * parameter.shape[1] + part.input;
-        const ConstPlanes from = planes.from(element - first);
+        const ConstWeightPlanes from = planes.from(element - first);
         kernels::ref_backend().convert_out({.dtype = DType::kF32,
+                                            .weights = from.weights,
                                             .count = part.inputs(),
                                             .master = from.master,
                                             .hi = from.hi,

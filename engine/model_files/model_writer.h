@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/weight_planes.h"
 #include "engine/config/json.h"
 #include "engine/model/spec.h"
 #include "engine/model_files/direct_writer.h"
@@ -27,19 +28,6 @@ struct ModelWriterOptions {
   int64_t shard_bytes = 5'000'000'000;   // of tensor data in one file, unless one tensor is larger
   const ModelDirectory* like = nullptr;  // use its files and types instead (plan_shards_like)
   std::optional<int64_t> buffer_bytes = {};  // default: transfer_buffer_bytes(); 0: page cache
-};
-
-// Elements in the caller's memory: f32 masters, or their halves `hi` and `lo`; without `lo`, `hi`
-// is the weight.
-struct ConstPlanes {
-  const float* master = nullptr;
-  const uint16_t* hi = nullptr;
-  const uint16_t* lo = nullptr;
-
-  ConstPlanes from(int64_t element) const {
-    return {master ? master + element : nullptr, hi ? hi + element : nullptr,
-            lo ? lo + element : nullptr};
-  }
 };
 
 // The disk space that an export of this model takes: weights in their own types or in `dtype`, the
@@ -74,14 +62,16 @@ class ModelWriter {
   // Adds a file of the caller's, such as a new tokenizer.
   void add_file(const std::string& name, const std::string& contents);
 
-  // Whether write() needs `lo` for this parameter; otherwise it writes `hi` unchanged.
-  bool wants_lo(const Parameter& parameter) const;
+  // Whether write() needs the masters of this parameter; otherwise it writes weights of the type
+  // `weights` unchanged.
+  bool wants_masters(const Parameter& parameter, DType weights) const;
 
   // Writes elements [first, first + count) of a parameter. A bf16 tensor stores to_bf16 of the
   // master.
-  void write(const Parameter& parameter, int64_t first, int64_t count, const ConstPlanes& planes);
+  void write(const Parameter& parameter, int64_t first, int64_t count,
+             const ConstWeightPlanes& planes);
   void write(const Parameter& parameter, int64_t first, int64_t count, const float* values) {
-    write(parameter, first, count, ConstPlanes{.master = values});
+    write(parameter, first, count, ConstWeightPlanes{.master = values});
   }
 
   // Checks that every element was written, then commits.
@@ -97,13 +87,14 @@ class ModelWriter {
   void create_shard(const ShardPlan& shard);
   void write_index(int64_t total_bytes) const;
   void open_direct(const ModelSpec& spec);
-  void write_direct(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes);
+  void write_direct(const Location& place, int64_t first, int64_t count,
+                    const ConstWeightPlanes& planes);
   enum class Flush : uint8_t { kBehind, kByKernel };
   void copy_kept(const ModelDirectory& from);
-  void write_range(const Location& place, int64_t first, int64_t count, const ConstPlanes& planes,
-                   Flush flush);
+  void write_range(const Location& place, int64_t first, int64_t count,
+                   const ConstWeightPlanes& planes, Flush flush);
   void write_transposed(const Location& place, const Parameter& parameter, int64_t first,
-                        int64_t count, const ConstPlanes& planes);
+                        int64_t count, const ConstWeightPlanes& planes);
 
   // Constant after construction
   const ModelWriterOptions options_;

@@ -18,8 +18,9 @@ constexpr int64_t kTransposeElements = int64_t{256} << 10;
 // Whole rows are read when at least 1 in this many of their columns is wanted.
 constexpr int64_t kWholeRowsPart = 8;
 
-void convert(DType dtype, const void* raw, int64_t count, const Planes& planes) {
+void convert(DType dtype, const void* raw, int64_t count, const WeightPlanes& planes) {
   kernels::cpu_backend().convert_in({.dtype = dtype,
+                                     .weights = planes.weights,
                                      .count = count,
                                      .src = raw,
                                      .master = planes.master,
@@ -81,9 +82,9 @@ const void* raw_elements(const StoredTensor& tensor, int64_t first, int64_t coun
 
 // Reads elements that are contiguous in the file.
 void read_contiguous(const StoredTensor& tensor, int64_t first, int64_t count,
-                     const Planes& planes) {
+                     const WeightPlanes& planes) {
   const DType dtype = tensor.entry->dtype;
-  if (dtype == DType::kF32 && planes.master) {
+  if (dtype == DType::kF32 && planes.master && !planes.hi) {
     const void* raw = raw_elements(tensor, first, count, planes.master);
     if (raw != planes.master) std::memcpy(planes.master, raw, static_cast<size_t>(count) * 4);
     return;
@@ -119,7 +120,7 @@ class TransposedReader {
         turned_(static_cast<size_t>(kTransposeElements)) {}
 
   // `planes` point to element `origin` of the parameter.
-  void read(const Rectangle& all, int64_t origin, const Planes& planes) {
+  void read(const Rectangle& all, int64_t origin, const WeightPlanes& planes) {
     // For many columns, whole rows are read, because they are one range of the file.
     const bool whole = all.rows() * kWholeRowsPart >= columns_ && columns_ <= kTransposeElements;
     const int64_t elements =
@@ -157,7 +158,7 @@ class TransposedReader {
     }
   }
 
-  void store(const Rectangle& part, int64_t origin, const Planes& planes) const {
+  void store(const Rectangle& part, int64_t origin, const WeightPlanes& planes) const {
     for (int64_t row = part.row; row < part.row_end; ++row) {
       const int64_t element = row * parameter_.shape[1] + part.input;
       convert(DType::kF32, turned_.data() + (row - part.row) * part.inputs(), part.inputs(),
@@ -175,7 +176,7 @@ class TransposedReader {
 }  // namespace
 
 void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
-                   int64_t count, const Planes& planes) {
+                   int64_t count, const WeightPlanes& planes) {
   STRATA_CHECK(first >= 0 && count >= 0 && first <= parameter.numel - count);
   if (count == 0) return;
   if (!parameter.stored.transposed) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/base/weight_planes.h"
 #include "engine/model/quantization.h"
 #include "engine/model/spec.h"
 #include "engine/model_files/file.h"
@@ -10,19 +11,6 @@
 
 // Reads elements of a parameter from its stored tensor, of any type and layout, as masters.
 namespace strata::model {
-
-// Where elements are written: f32 masters, or their halves `hi` and `lo`; without `lo`, `hi` is the
-// bf16 weight.
-struct Planes {
-  float* master = nullptr;
-  uint16_t* hi = nullptr;
-  uint16_t* lo = nullptr;
-
-  Planes from(int64_t element) const {
-    return {master ? master + element : nullptr, hi ? hi + element : nullptr,
-            lo ? lo + element : nullptr};
-  }
-};
 
 // Bytes of files that may have been read ahead.
 class StoredBytes {
@@ -46,6 +34,6 @@ struct StoredTensor {
 // Reads elements [first, first + count) of a parameter. Memory: 320 KiB on the stack, 2 MiB more
 // when the file has the transpose; then a range of whole rows is read much faster.
 void read_elements(const StoredTensor& tensor, const Parameter& parameter, int64_t first,
-                   int64_t count, const Planes& planes);
+                   int64_t count, const WeightPlanes& planes);
 
 }  // namespace strata::model

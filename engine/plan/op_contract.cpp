@@ -86,7 +86,8 @@ constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   kTables,
                                   kWorkspace};
 // The first micro-batch reads no gradient; the lowest trainable segment writes no activation
-// gradient. Where the vocabulary is cut, one part of the loss has the loss sum.
+// gradient. Where the vocabulary is cut, one part of the loss has the loss sum. What goes back
+// reads the decision where the recipe scales the loss.
 constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                               ValueNeed{ValueKind::kActivation, kOne, kNone},
                               ValueNeed{ValueKind::kActivationGradient, kNone, kOptional},
@@ -95,6 +96,7 @@ constexpr std::array kLoss = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                               ValueNeed{ValueKind::kBranchGradient, kOptional, kOptional},
                               ValueNeed{ValueKind::kTargets, kOptional, kNone},
                               ValueNeed{ValueKind::kLossSum, kNone, kOptional},
+                              ValueNeed{ValueKind::kDecision, kOptional, kNone},
                               kWorkspace};
 constexpr std::array kEvaluate = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                   ValueNeed{ValueKind::kActivation, kOne, kNone},

@@ -134,6 +134,7 @@ void PassOrder::head_part(int segment, int micro_batch, OpKind kind, int part) {
     if (shares && part == 1) scores(Mode::kRead, Whose::kAll, segment, micro_batch, 1);
   }
   if (goes_back) add_head_gradients(segment, micro_batch, part);
+  if (goes_back && scales_loss(plan_.recipe)) decision(Mode::kRead, Generation::kOld);
   scratch(goes_back ? print.backward_workspace_bytes : print.forward_workspace_bytes);
   emit_.close();
 }

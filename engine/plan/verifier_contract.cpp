@@ -40,11 +40,18 @@ KindsUsed kinds_used(std::span<const Access> accesses) {
   return used;
 }
 
+// Whether a loss takes its scale from the last decision.
+bool scales(const Facts& facts, const Op& op) {
+  const bool goes_back = !facts.parts(op.segment).shares_scores || op.part > 0;
+  return goes_back && scales_loss(facts.plan.recipe);
+}
+
 void check_predicate(const Facts& facts, const Program& program, int64_t index,
                      const OpContract& contract, Reporter& reporter) {
   const Op& op = program.ops[index];
   bool reads_pending = false;
-  bool depends = op.predicate == Predicate::kPending || op.kind == OpKind::kOptimize;
+  bool depends = op.predicate == Predicate::kPending || op.kind == OpKind::kOptimize ||
+                 (op.kind == OpKind::kLoss && scales(facts, op));
   for (const Access& access : program.accesses_of(op)) {
     reads_pending |= access.value.kind == ValueKind::kDecision && access.mode == Mode::kRead &&
                      access.value.generation == Generation::kOld;

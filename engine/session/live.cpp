@@ -50,11 +50,11 @@ Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
       group_(group),
       executor_(plan_, *plan.spec, options) {}
 
-void Live::load(exec::StateSource& source, int64_t step, int64_t updates) {
+void Live::load(exec::StateSource& source, int64_t step, const exec::UpdateHistory& history) {
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
   instance.source = &source;
-  instance.updates = updates;
+  instance.history = history;
   executor_.run(instance);
   step_ = step;
 }
@@ -283,7 +283,8 @@ const exec::Instance& Live::end() {
   if (instance_->discards) return *instance_;  // another rank did
   ++step_;
   loss_ = sum_of(instance_->loss_sums) / static_cast<double>(instance_->target_count);
-  if (!external_ && (!instance_->finite || !std::isfinite(loss_))) {
+  const bool fails = !instance_->finite || !std::isfinite(loss_);
+  if (!external_ && fails && !instance_->overflowed) {
     failed_ = true;
     throw Error(ErrorCode::kNumeric,
                 fmt::format("step {}: loss {} and gradient norm {}: not finite (lower the learning "
@@ -370,13 +371,13 @@ const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   return generate_.logits;
 }
 
-int64_t Live::stream(exec::StateSink& sink) {
+exec::UpdateHistory Live::stream(exec::StateSink& sink) {
   drain();
   exec::Instance instance;
   instance.program = plan::ProgramName::kCheckpoint;
   instance.sink = &sink;
   run(instance);
-  return executor_.updates();
+  return executor_.history();
 }
 
 }  // namespace strata::session

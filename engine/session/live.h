@@ -28,8 +28,8 @@ class Live {
        const exec::StepSettings& settings, bool may_leave_out = false,
        comm::Group* group = nullptr);
 
-  // `step` is the last step that the state includes; `updates` is the number of updates applied.
-  void load(exec::StateSource& source, int64_t step, int64_t updates);
+  // `step` is the last step that the state includes.
+  void load(exec::StateSource& source, int64_t step, const exec::UpdateHistory& history);
 
   // Begins a step. Tokens and targets are [M, B, T]. Throws Error{kConfig} for other sizes, when no
   // token is a target, and for a learning rate that is negative or not finite.
@@ -63,7 +63,7 @@ class Live {
   int64_t step() const { return step_; }            // steps that were ended, not those discarded
   const exec::StepSettings& settings() const { return settings_; }
   // Between steps.
-  int64_t updates() const { return executor_.updates() + (executor_.pending() ? 1 : 0); }
+  int64_t updates() const { return executor_.history().updates + (executor_.pending() ? 1 : 0); }
   const exec::Executor& executor() const { return executor_; }
   const exec::Instance* last() const { return under_way_ ? nullptr : instance_.get(); }
   int64_t left_out() const { return left_out_; }  // uses of the last step
@@ -76,8 +76,8 @@ class Live {
   const std::vector<float>& logits(std::span<const int32_t> context);
   // Applies the update that is still pending. Of several ranks, all call it together.
   void drain();
-  // Writes the state, with all updates applied, to `sink`; returns the number of updates.
-  int64_t stream(exec::StateSink& sink);
+  // Writes the state, with all updates applied, to `sink`, and returns its history.
+  exec::UpdateHistory stream(exec::StateSink& sink);
 
  private:
   void run(exec::Instance& instance);

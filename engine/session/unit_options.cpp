@@ -75,6 +75,11 @@ config::Options unit_options(const std::string& json) {
   options.plugin_path = given.plugin_path;
   if (options.threads == 0) options.threads = config::read_limits().cores;
   require_right_device(object, options);
+  if (scales_loss(options.recipe)) {
+    throw Error(
+        ErrorCode::kConfig,
+        "recipe: fp16: needs a scaled loss, and the caller computes it (give fp32 or bf16)");
+  }
   return options;
 }
 

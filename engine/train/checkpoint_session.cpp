@@ -19,17 +19,13 @@ CheckpointSession::CheckpointSession(const model::ModelSpec& spec, const model::
                                      const plan::Plan& plan, comm::Group* group, Run run)
     : spec_(spec), slice_(slice), plan_(plan), group_(group), run_(std::move(run)) {}
 
-CheckpointSession::Opened CheckpointSession::open(const std::string& path,
-                                                  exec::StateSource& frozen) const {
-  auto reader =
-      std::make_unique<checkpoint::CheckpointReader>(path, spec_, plan_.recipe, frozen, &slice_);
-  const checkpoint::CheckpointManifest& manifest = reader->manifest();
-  const int64_t step = manifest.step;
-  const std::optional<int64_t> updates = manifest.updates;
-  return {std::move(reader), step, updates};
+std::unique_ptr<checkpoint::CheckpointReader> CheckpointSession::open(
+    const std::string& path, exec::StateSource& frozen) const {
+  return std::make_unique<checkpoint::CheckpointReader>(path, spec_, plan_.recipe, frozen, &slice_);
 }
 
-void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream) {
+void CheckpointSession::save(int64_t step,
+                             const std::function<exec::UpdateHistory(exec::StateSink&)>& stream) {
   std::optional<checkpoint::CheckpointCommit> commit;
   std::exception_ptr refusal;  // other ranks would wait for rank 0
   if (leads()) {
@@ -51,13 +47,13 @@ void CheckpointSession::save(int64_t step, const std::function<int64_t(exec::Sta
   checkpoint::CheckpointWriter writer(
       slice_, plan_.layout,
       {.partial = partial, .nonce = nonce, .mesh = plan_.mesh, .recipe = plan_.recipe});
-  const int64_t updates = stream(writer);
+  const exec::UpdateHistory history = stream(writer);
   const auto tables = comm::gather_texts(group_, checkpoint::to_text(writer.close()));
   if (commit) {
     checkpoint::CheckpointContents contents = {.spec = &spec_,
                                                .recipe = plan_.recipe,
                                                .mesh = plan_.mesh,
-                                               .updates = updates,
+                                               .history = history,
                                                .run = run_.nonce,
                                                .trainer = run_.trainer,
                                                .files = {}};

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/comm/group.h"
 #include "engine/exec/state_io.h"
 #include "engine/model/spec.h"
@@ -32,17 +33,13 @@ class CheckpointSession {
   CheckpointSession(const model::ModelSpec& spec, const model::ModelSpec& slice,
                     const plan::Plan& plan, comm::Group* group, Run run);
 
-  struct Opened {
-    std::unique_ptr<exec::StateSource> state;
-    int64_t step;
-    std::optional<int64_t> updates;  // nullopt: the checkpoint does not say
-  };
   // `frozen` must outlive the result.
-  Opened open(const std::string& path, exec::StateSource& frozen) const;
+  std::unique_ptr<checkpoint::CheckpointReader> open(const std::string& path,
+                                                     exec::StateSource& frozen) const;
 
-  // Calls `stream` with a sink for this rank's state; `stream` returns the number of updates
-  // applied to the state. Commits after all ranks have finished.
-  void save(int64_t step, const std::function<int64_t(exec::StateSink&)>& stream);
+  // Calls `stream` with a sink for this rank's state; `stream` returns the state's history. Commits
+  // after all ranks have finished.
+  void save(int64_t step, const std::function<exec::UpdateHistory(exec::StateSink&)>& stream);
 
   // Removes older checkpoints. On rank 0 alone; save() calls it.
   void rotate() const;

@@ -99,7 +99,7 @@ void EventFile::append(const StepMetrics& metrics) {
                             {"train/lr", metrics.lr},
                             {"train/epoch", metrics.epoch},
                             {"train/tokens_per_s", tokens / metrics.step_s}};
-  if (metrics.skipped) return;
+  if (metrics.skip != Skip::kNo) return;
   file_.append(event_record(metrics.time_s, metrics.step, scalars));
 }
 

@@ -11,12 +11,19 @@
 
 namespace strata::train {
 
+// Why a step updated nothing: it has no target token, or its scaled gradients overflowed.
+enum class Skip : uint8_t { kNo, kNoTarget, kOverflow };
+inline const char* text_of(Skip skip) {
+  return skip == Skip::kNoTarget ? "no target token" : "gradients overflowed";
+}
+
 // The metrics of one step. Numbers that are not finite become null in the file.
 struct StepMetrics {
-  int64_t step = 0;      // counted from 1
-  double loss = 0;       // mean over the step's target tokens
-  bool skipped = false;  // the step has no target token, so it updated nothing
-  double grad_norm = 0;  // before clipping
+  int64_t step = 0;  // counted from 1
+  double loss = 0;   // mean over the step's target tokens
+  Skip skip = Skip::kNo;
+  double grad_norm = 0;   // before clipping
+  double loss_scale = 1;  // 1 where the recipe does not scale the loss
   double lr = 0;
   int64_t tokens = 0;     // that are learned
   int64_t positions = 0;  // of all sequences, also what is only read and what is padding

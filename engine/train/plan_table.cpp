@@ -150,7 +150,9 @@ std::string state_text(Recipe recipe, const PlanReport& report) {
       "{})",
       all, format_bytes(static_cast<int64_t>(all * report.trained_parameters)), name_of(recipe),
       width_of(Plane::kHi, recipe),
-      rest > 0 ? fmt::format(", the rest of their fp32 values {}", rest) : "",
+      rest == 0             ? ""
+      : scales_loss(recipe) ? fmt::format(", their fp32 values {}", rest)
+                            : fmt::format(", the rest of their fp32 values {}", rest),
       width_of(Plane::kExpAvg, recipe) + width_of(Plane::kExpAvgSq, recipe), sizeof(float));
 }
 

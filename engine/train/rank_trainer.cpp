@@ -147,12 +147,12 @@ void RankTrainer::load() {
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
   instance.source = &from_model_;
-  CheckpointSession::Opened from;
+  std::unique_ptr<checkpoint::CheckpointReader> from;
   if (!job_.resume_from.empty()) {
     from = checkpoints_.open(job_.resume_from, from_model_);
-    instance.source = from.state.get();
-    done_step_ = from.step;
-    instance.updates = from.updates ? *from.updates : batches_.updates_in(from.step);
+    instance.source = from.get();
+    done_step_ = from->manifest().step;
+    instance.history = from->manifest().history(batches_.updates_in(done_step_));
   }
   ReportedSource source(*instance.source, plan_, leads() ? job_.events.work : nullptr);
   instance.source = &source;
@@ -276,7 +276,8 @@ void RankTrainer::finish(TrainResult& result) {
   const double step_s = instance->end_s - begin_s;
   last_end_s_ = instance->end_s;
   if (instance->record_times) trace_->add(step, *instance, begin_s);
-  if (!instance->finite || !std::isfinite(loss)) {
+  const bool fails = !instance->finite || !std::isfinite(loss);
+  if (fails && !instance->overflowed) {
     throw Error(
         ErrorCode::kNumeric,
         fmt::format("step {}: loss {} and gradient norm {}: not finite{} (lower --lr, set --clip, "
@@ -284,10 +285,15 @@ void RankTrainer::finish(TrainResult& result) {
                     step, loss, instance->grad_norm,
                     plan_.update().waits ? ", and the update was not applied" : ""));
   }
-  if (result.tokens == 0) result.first_loss = loss;
-  result.last_loss = loss;
+  result.loss_scale = instance->loss_scale;
+  if (instance->overflowed) {
+    ++result.overflowed_steps;
+  } else {
+    if (result.tokens == 0) result.first_loss = loss;
+    result.last_loss = loss;
+    result.tokens += instance->target_count;
+  }
   result.train_s += step_s;
-  result.tokens += instance->target_count;
   for (int lane = 0; lane < plan::kLaneCount; ++lane) {
     result.busy_s[lane] += instance->busy_s[lane];
     result.stall_s[lane] += instance->stall_s[lane];
@@ -316,7 +322,7 @@ void RankTrainer::skip(int64_t step, TrainResult& result) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = NAN;
-  metrics.skipped = true;
+  metrics.skip = Skip::kNoTarget;
   metrics.lr = schedule_.lr(step);
   metrics.epoch = epochs_at(options_, *job_.data, step);
   metrics.time_s = unix_time_s();
@@ -337,7 +343,9 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   StepMetrics metrics;
   metrics.step = flight.step;
   metrics.loss = loss;
+  if (instance.overflowed) metrics.skip = Skip::kOverflow;
   metrics.grad_norm = instance.grad_norm;
+  metrics.loss_scale = instance.loss_scale;
   metrics.lr = instance.settings.lr;
   metrics.tokens = instance.target_count;
   metrics.positions = options_.step_samples() * options_.sequence_length;
@@ -423,7 +431,7 @@ void RankTrainer::checkpoint(int64_t step, TrainResult& result) {
     ReportedSink reported(sink, plan_, leads() ? job_.events.work : nullptr);
     instance.sink = &reported;
     executor_->run(instance);
-    return executor_->updates();
+    return executor_->history();
   });
   last_checkpoint_s_ = now_s();
   result.checkpoint = checkpoints_.last_path();

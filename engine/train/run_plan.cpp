@@ -38,11 +38,6 @@ int64_t ranks_on_node(const config::Options& options, const RunFacts& facts) {
 }
 
 void require_built(const config::Options& options) {
-  if (options.recipe == Recipe::kFp16) {
-    throw Error(ErrorCode::kConfig,
-                "recipe: fp16: needs loss scaling, which is not there yet (use --recipe bf16 or "
-                "fp32)");
-  }
   if (options.optimizer_mode == config::OptimizerMode::kInBackward && options.clip > 0) {
     throw Error(
         ErrorCode::kConfig,

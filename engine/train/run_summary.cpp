@@ -93,6 +93,10 @@ config::Json summary_json(const config::Options& options, const RunPlan& plan,
   json.set("stopped", result.stopped);
   json.set("total_s", total_s);
   json.set("skipped_steps", result.skipped_steps);
+  if (scales_loss(options.recipe)) {
+    json.set("overflowed_steps", result.overflowed_steps);
+    json.set("loss_scale", result.loss_scale);
+  }
   json.set("first_loss", measured(result.first_loss));
   json.set("last_loss", measured(result.last_loss));
   json.set("held_out_loss",

@@ -65,8 +65,10 @@ struct TrainResult {
   int64_t first_step = 1;
   int64_t last_step = 0;  // completed and checkpointed
   int64_t planned_steps = 0;
-  bool stopped = false;       // by `stop`, before the last planned step
-  int64_t skipped_steps = 0;  // without a target token: they update nothing
+  bool stopped = false;          // by `stop`, before the last planned step
+  int64_t skipped_steps = 0;     // without a target token: they update nothing
+  int64_t overflowed_steps = 0;  // that updated nothing either
+  double loss_scale = 1;         // of the last step
   double first_loss = 0;
   double last_loss = 0;
   std::optional<double> held_out_loss;

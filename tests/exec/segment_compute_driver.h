@@ -77,7 +77,7 @@ class Driver {
     for (size_t i = 0; i < spec_.segments.size(); ++i) {
       const int64_t numel = spec_.segments[i].numel();
       weights_.emplace_back(numel * bytes_of(dtype()));
-      low_.emplace_back(numel * 2);
+      low_.emplace_back(numel * 4);
       grads_.emplace_back(numel * 4);
       exp_avg_.emplace_back(numel * 4);
       exp_avg_sq_.emplace_back(numel * 4);
@@ -93,6 +93,9 @@ class Driver {
   }
 
   DType dtype() const { return weight_dtype(options_.recipe); }
+  WeightPlanes planes(size_t segment) const {
+    return weight_planes(options_.recipe, weights_[segment].data(), low_[segment].data());
+  }
   const model::ModelSpec& spec() const { return spec_; }
 
   void load(const model::ModelDirectory& directory) {
@@ -100,14 +103,7 @@ class Driver {
       for (const model::Parameter& parameter : spec_.segments[i].parameters) {
         const std::vector<float> values = model::read_whole(directory, parameter);
         for (int64_t k = 0; k < parameter.numel; ++k) {
-          const float value = values[static_cast<size_t>(k)];
-          const int64_t at = parameter.offset + k;
-          if (dtype() == DType::kF32) {
-            weights_[i].floats()[at] = value;
-          } else {
-            weights_[i].halves()[at] = split_master(value).hi;
-            low_[i].halves()[at] = split_master(value).lo;
-          }
+          planes(i).set(parameter.offset + k, values[static_cast<size_t>(k)]);
         }
       }
     }
@@ -115,11 +111,9 @@ class Driver {
 
   std::vector<float> master(int segment, const model::Parameter& parameter) const {
     std::vector<float> values;
-    const auto index = static_cast<size_t>(segment);
+    const WeightPlanes from = planes(static_cast<size_t>(segment));
     for (int64_t k = parameter.offset; k < parameter.offset + parameter.numel; ++k) {
-      values.push_back(dtype() == DType::kF32
-                           ? weights_[index].floats()[k]
-                           : join_master(weights_[index].halves()[k], low_[index].halves()[k]));
+      values.push_back(from.master_at(k));
     }
     return values;
   }
@@ -323,12 +317,10 @@ class Driver {
                       .exp_avg_sq = exp_avg_sq_[segment].floats() + parameter.offset,
                       .grad = grads_[segment].floats() + parameter.offset,
                       .scalars = kernels::adamw_scalars(settings, steps_, coefficient)};
-    if (dtype() == DType::kF32) {
-      op.master = weights_[segment].floats() + parameter.offset;
-    } else {
-      op.hi = weights_[segment].halves() + parameter.offset;
-      op.lo = low_[segment].halves() + parameter.offset;
-    }
+    const WeightPlanes weights = planes(segment).from(parameter.offset);
+    op.master = weights.master;
+    op.hi = weights.hi;
+    op.lo = weights.lo;
     options_.backend->adamw(op);
   }
 

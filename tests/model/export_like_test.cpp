@@ -39,8 +39,8 @@ ModelDirectory export_masters(const ModelDirectory& source, const ModelWriterOpt
       hi.push_back(split_master(master(i)).hi);
       lo.push_back(split_master(master(i)).lo);
     }
-    const ConstPlanes planes = halves ? ConstPlanes{.hi = hi.data(), .lo = lo.data()}
-                                      : ConstPlanes{.master = whole.data()};
+    const ConstWeightPlanes planes = halves ? ConstWeightPlanes{.hi = hi.data(), .lo = lo.data()}
+                                            : ConstWeightPlanes{.master = whole.data()};
     writer.write(parameter, 0, parameter.numel, planes);
   });
   writer.finish();

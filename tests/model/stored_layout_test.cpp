@@ -232,7 +232,8 @@ TEST(StoredLayout, HalvesOfAStateAreWrittenAsTheirMasters) {
       hi.push_back(split_master(value).hi);
       lo.push_back(split_master(value).lo);
     }
-    writer.write(parameter, 0, parameter.numel, ConstPlanes{.hi = hi.data(), .lo = lo.data()});
+    writer.write(parameter, 0, parameter.numel,
+                 ConstWeightPlanes{.hi = hi.data(), .lo = lo.data()});
   });
   writer.finish();
   const File file = File::open_to_read(home / "m/model.safetensors");

@@ -149,6 +149,8 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   input.nvme_budget = int64_t{1} << 40;
   input.frozen_in_source = draw.coin();
   input.shape.documents = draw.below(3) == 0;
+  const bool may_scale = input.mode == plan::OptimizerMode::kDeferred;
+  if (may_scale && draw.below(4) == 0) input.recipe = Recipe::kFp16;
   return input;
 }
 

@@ -48,6 +48,7 @@ struct RunOptions {
 struct RunResult {
   std::vector<double> losses;  // mean over tokens of the step
   std::vector<double> norms;
+  std::vector<double> loss_scales;  // also of spoilt steps
   uint64_t hash = 0;
   double eval_loss = 0;
   int64_t updates = 0;
@@ -135,7 +136,7 @@ class RankRun {
     result.bytes_read = totals.bytes_read;
     result.bytes_verified = totals.bytes_verified;
     result.bytes_written = totals.bytes_written;
-    result.updates = executor_->updates();
+    result.updates = executor_->history().updates;
     executor_.reset();
     return result;
   }
@@ -182,7 +183,7 @@ class RankRun {
     exec::Instance instance;
     instance.program = plan::ProgramName::kLoad;
     instance.source = source;
-    instance.updates = updates_;
+    instance.history = history_;
     execute(instance);
   }
 
@@ -213,6 +214,7 @@ class RankRun {
     for (; submitted_.size() > left; submitted_.pop_front()) {
       exec::Instance& instance = submitted_.front().instance;
       executor_->wait(instance);
+      result.loss_scales.push_back(instance.loss_scale);
       if (submitted_.front().spoilt) {
         STRATA_CHECK(!instance.finite);
         continue;
@@ -232,7 +234,7 @@ class RankRun {
     save.program = plan::ProgramName::kCheckpoint;
     save.sink = sink;
     execute(save);
-    updates_ = executor_->updates();
+    history_ = executor_->history();
   }
 
   void evaluate(RunResult& result) {
@@ -266,8 +268,8 @@ class RankRun {
   exec::StateSource& initial_;
   exec::Groups groups_ = {};
   comm::Group* all_ = nullptr;
-  int64_t updates_ = 0;              // applied to the saved state
-  std::deque<Submitted> submitted_;  // steps, in their order
+  exec::UpdateHistory history_ = {};  // of the saved state
+  std::deque<Submitted> submitted_;   // steps, in their order
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<exec::Executor> executor_;
 };

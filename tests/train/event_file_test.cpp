@@ -72,7 +72,7 @@ TEST(EventFile, HasAVersionTheFirstStepAndEachRecord) {
     EventFile file(directory, 8, 1.7e9);
     file.append(StepMetrics{
         .step = 8, .loss = 3.5, .tokens = 60, .positions = 100, .step_s = 0.5, .time_s = 1.7e9});
-    file.append(StepMetrics{.step = 9, .skipped = true});
+    file.append(StepMetrics{.step = 9, .skip = Skip::kNoTarget});
     file.append(EvaluationMetrics{.step = 9, .loss = 1.0, .time_s = 1.7e9});
   }
   std::vector<std::string> events;

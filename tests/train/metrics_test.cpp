@@ -97,7 +97,7 @@ TEST(Metrics, AnEvaluationHasALineOfItsOwnThatAResumedRunKeeps) {
 TEST(Metrics, ASkippedStepSaysWhy) {
   StepMetrics metrics = metrics_of(7);
   EXPECT_EQ(config::Json::parse(metrics_line(metrics), "line").find("skipped"), nullptr);
-  metrics.skipped = true;
+  metrics.skip = Skip::kNoTarget;
   const config::Json json = config::Json::parse(metrics_line(metrics), "line");
   EXPECT_EQ(json.find("skipped")->string(), "no target token");
   ProgressLine line({.steps = 9});

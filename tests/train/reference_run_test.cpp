@@ -43,6 +43,28 @@ TEST_P(EveryReference, TrainsOffloadedWithTheBitsOfMemory) {
   EXPECT_EQ(offloaded.masters.values(), in_memory.masters.values());
 }
 
+// Weights and activations have 11 bits, and gradients those of a scaled loss.
+class Fp16Reference : public testing::TestWithParam<std::string> {};
+
+TEST_P(Fp16Reference, TrainsNearFloat64AndOffloadedWithTheBitsOfMemory) {
+  constexpr double kTolerance = 2e-3;
+  const ReferenceRun run(GetParam());
+  const Trained in_memory = run.train(Recipe::kFp16, false);
+  const auto losses = run.reference().numbers("loss");
+  const auto norms = run.reference().numbers("grad_norm");
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(in_memory.losses[i], losses[i], kTolerance * losses[i]) << "step " << i;
+    EXPECT_NEAR(in_memory.norms[i], norms[i], 10 * kTolerance * norms[i]) << "step " << i;
+  }
+  const Trained offloaded = run.train(Recipe::kFp16, true);
+  EXPECT_GT(offloaded.nvme_bytes, 0);
+  EXPECT_EQ(offloaded.losses, in_memory.losses);
+  EXPECT_EQ(offloaded.masters.values(), in_memory.masters.values());
+}
+
+INSTANTIATE_TEST_SUITE_P(Directories, Fp16Reference,
+                         testing::Values("gqa_untied", "mha_tied_llama3", "gemma2", "gpt2"),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Directories, EveryReference, testing::ValuesIn(plain_cases()), case_name);
 
 }  // namespace

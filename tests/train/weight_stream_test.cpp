@@ -69,8 +69,8 @@ class Weights : public testing::Test {
                   Recipe recipe) {
     const shard::Chunk& chunk = layout.chunks[index];
     const int64_t count = layout.part_numel(static_cast<int>(index));
-    std::vector<float> hi(static_cast<size_t>(count)), moment1(hi.size()), moment2(hi.size());
-    std::vector<uint16_t> lo(hi.size());
+    std::vector<float> hi(static_cast<size_t>(count)), lo(hi.size());
+    std::vector<float> moment1(hi.size()), moment2(hi.size());
     exec::ChunkState state;
     state.segment = chunk.segment;
     state.chunk = static_cast<int>(index);
@@ -103,11 +103,18 @@ class Weights : public testing::Test {
       const int64_t element = part.hi_first + i;
       const float weight =
           is_padding(part.segment, element) ? 0.0f : weight_of(part.segment, element);
-      const SplitMaster split = split_master(weight);
-      const bool right = part.has_masters() ? *part.hi_at<float>(element) == weight
-                                            : *part.hi_at<uint16_t>(element) == split.hi &&
-                                                  (part.lo == nullptr || part.lo[i] == split.lo);
-      if (right) continue;
+      float master = 0;
+      uint16_t hi = 0, lo = 0;
+      WeightPlanes wanted = part.planes_at(element, true);
+      const WeightPlanes found = wanted;
+      if (found.master) wanted.master = &master;
+      if (found.hi) wanted.hi = &hi;
+      if (found.lo) wanted.lo = &lo;
+      wanted.set(0, weight);
+      if ((!found.master || *found.master == master) && (!found.hi || *found.hi == hi) &&
+          (!found.lo || *found.lo == lo)) {
+        continue;
+      }
       ADD_FAILURE() << "element " << element << " of segment " << part.segment;
       break;
     }
@@ -121,7 +128,7 @@ class Weights : public testing::Test {
 
 TEST_F(Weights, AreThereEachOnceInOrder) {
   const auto wants_lo = [](const model::Segment& segment) { return segment.name != "head"; };
-  for (const Recipe recipe : {Recipe::kBf16, Recipe::kFp32}) {
+  for (const Recipe recipe : {Recipe::kBf16, Recipe::kFp32, Recipe::kFp16}) {
     for (const int world : {1, 3}) {
       SCOPED_TRACE(testing::Message() << world << " ranks");
       CheckpointReader checkpoint = reader(write(recipe, world), recipe);

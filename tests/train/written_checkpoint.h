@@ -44,7 +44,6 @@ class ChunkMemory {
  public:
   ChunkMemory(const shard::Layout& layout, size_t chunk, Recipe recipe, int rank)
       : numel_(static_cast<size_t>(layout.part_numel(static_cast<int>(chunk)))),
-        master_(numel_),
         hi_(numel_),
         lo_(numel_),
         exp_avg_(numel_),
@@ -57,7 +56,7 @@ class ChunkMemory {
     state_.recipe = recipe;
     state_.hi_first = state_.state_first = at.offset + count * rank;
     state_.hi_count = state_.state_count = count;
-    state_.hi = state_.has_masters() ? static_cast<void*>(master_.data()) : hi_.data();
+    state_.hi = hi_.data();
     state_.lo = state_.has_masters() ? nullptr : lo_.data();
     state_.exp_avg = exp_avg_.data();
     state_.exp_avg_sq = exp_avg_sq_.data();
@@ -66,8 +65,7 @@ class ChunkMemory {
 
  private:
   size_t numel_;
-  std::vector<float> master_;
-  std::vector<uint16_t> hi_, lo_;
+  std::vector<float> hi_, lo_;  // elements of any recipe fit
   std::vector<float> exp_avg_, exp_avg_sq_;
   exec::ChunkState state_;
 };

@@ -13,8 +13,8 @@
 //
 // in row-major order: `stride` elements between rows, `batch_stride` between the matrices of a
 // batch. A transposed operand is stored as [k, m] or [n, k]. a and b have one type, f32, bf16 or
-// f16; c is f32 or that type. Sums in f32, rounded once to nearest even; products of f32 are in full
-// f32.
+// f16; c is f32 or that type. Sums in f32, rounded once to nearest even; products of f32 operands
+// are not rounded to TF32.
 namespace strata::kernels::cuda {
 
 struct Operand {
