@@ -79,7 +79,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   Json record = Json::object();
   record.set("step", metrics.step);
   record.set("loss", metrics.loss);
-  if (metrics.skip != Skip::kNo) record.set("skipped", text_of(metrics.skip));
+  if (metrics.skip != Skip::kNo) record.set("skipped", name_of(metrics.skip));
   record.set("grad_norm", metrics.grad_norm);
   if (metrics.loss_scale != 1) record.set("loss_scale", metrics.loss_scale);
   record.set("lr", metrics.lr);

@@ -13,7 +13,7 @@ namespace strata::train {
 
 // Why a step updated nothing: it has no target token, or its scaled gradients overflowed.
 enum class Skip : uint8_t { kNo, kNoTarget, kOverflow };
-inline const char* text_of(Skip skip) {
+inline const char* name_of(Skip skip) {
   return skip == Skip::kNoTarget ? "no target token" : "gradients overflowed";
 }
 

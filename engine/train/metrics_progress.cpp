@@ -18,7 +18,7 @@ constexpr double kDecay = 0.8705505632961241;  // 0.5 ^ (1/5)
 // The most important numbers come first; those that do not fit the width are left out.
 std::string ProgressLine::text_of(const StepMetrics& metrics, size_t columns) const {
   const std::string step = fmt::format("step {}/{}", metrics.step, options_.steps);
-  if (metrics.skip != Skip::kNo) return step + "  skipped: " + train::text_of(metrics.skip);
+  if (metrics.skip != Skip::kNo) return step + "  skipped: " + name_of(metrics.skip);
   const double seconds = std::max(step_s_ / weight_, 1e-9);
   const auto left = static_cast<double>(std::max<int64_t>(0, options_.steps - metrics.step));
   const auto gb_per_s = [&](double bytes) { return bytes / weight_ / seconds / 1e9; };

@@ -196,7 +196,7 @@ TEST(Help, ShowsRangeUnitAndChoicesOfEveryOption) {
   EXPECT_HAS(said("eps"), "(above 0, at most 1; default 1e-08)");
   EXPECT_HAS(said("host-memory"), "(at least 1 byte, such as 24GiB; default: ");
   EXPECT_HAS(said("nvme-rate"), "(each at least 64 KiB a second; default: no limit)");
-  EXPECT_HAS(said("recipe"), "--recipe fp32|bf16 ");
+  EXPECT_HAS(said("recipe"), "--recipe fp32|bf16|fp16 ");
 }
 
 TEST(Help, MainOptionsComeFirstAndAreNotListedAgain) {
@@ -242,7 +242,7 @@ TEST(Help, SpeaksOfItsOwnCommandAlone) {
   EXPECT_HAS(says(Command::kExport, "resume"), "--resume RUN");
   EXPECT_HAS(says(Command::kTrain, "resume"), "--resume [RUN]");
   EXPECT_HAS(says(Command::kInit, "recipe"), "--recipe fp32|bf16|fp16");
-  EXPECT_HAS(train_error({"--recipe", "int8"}), "(give one of fp32, bf16)");
+  EXPECT_HAS(train_error({"--recipe", "int8"}), "(give one of fp32, bf16, fp16)");
 }
 
 TEST(Help, NamesOnlyOptionsThatTheCommandTakes) {
