@@ -99,8 +99,7 @@ typedef struct strata_step_result {
   int64_t step;     /* counted from 1, or from the step after the loaded checkpoint */
   double loss;      /* mean over the targets, nats; 0 for a store */
   double grad_norm; /* of all gradients, before clipping */
-  int32_t
-      applied; /* 0: gradients were not finite (store, fp16), or another rank discarded the step */
+  int32_t applied;  /* 0: not finite gradients (store, fp16), or another rank discarded the step */
   int32_t left_out; /* uses of a store that the caller left out */
 } strata_step_result;
 
@@ -392,8 +391,7 @@ typedef struct strata_step_report {
   double lr;
   int64_t tokens; /* targets */
   double step_s;
-  int32_t
-      skipped; /* 1: it updated nothing; it has no target (the loss is NaN), or fp16 overflowed */
+  int32_t skipped; /* 1: it updated nothing: no target (the loss is NaN), or fp16 overflowed */
   int32_t reserved;
 } strata_step_report;
 

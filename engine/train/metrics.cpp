@@ -81,7 +81,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   record.set("loss", metrics.loss);
   if (metrics.skip != Skip::kNo) record.set("skipped", name_of(metrics.skip));
   record.set("grad_norm", metrics.grad_norm);
-  if (metrics.loss_scale != 1) record.set("loss_scale", metrics.loss_scale);
+  if (metrics.loss_scale) record.set("loss_scale", *metrics.loss_scale);
   record.set("lr", metrics.lr);
   record.set("tokens", metrics.tokens);
   record.set("step_s", metrics.step_s);

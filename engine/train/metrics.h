@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,8 +23,8 @@ struct StepMetrics {
   int64_t step = 0;  // counted from 1
   double loss = 0;   // mean over the step's target tokens
   Skip skip = Skip::kNo;
-  double grad_norm = 0;   // before clipping
-  double loss_scale = 1;  // 1 where the recipe does not scale the loss
+  double grad_norm = 0;                   // before clipping
+  std::optional<double> loss_scale = {};  // where the recipe scales the loss
   double lr = 0;
   int64_t tokens = 0;     // that are learned
   int64_t positions = 0;  // of all sequences, also what is only read and what is padding

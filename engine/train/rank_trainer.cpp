@@ -345,7 +345,7 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   metrics.loss = loss;
   if (instance.overflowed) metrics.skip = Skip::kOverflow;
   metrics.grad_norm = instance.grad_norm;
-  metrics.loss_scale = instance.loss_scale;
+  if (scales_loss(options_.recipe)) metrics.loss_scale = instance.loss_scale;
   metrics.lr = instance.settings.lr;
   metrics.tokens = instance.target_count;
   metrics.positions = options_.step_samples() * options_.sequence_length;
