@@ -46,16 +46,17 @@ template <typename On>
 Operand operand_as(On& on, DType type, const Operand& from, int64_t rows, int64_t cols,
                    Rest& rest) {
   if (from.data.dtype == type) return from;
-  STRATA_CHECK(type == DType::kF32);
+  STRATA_CHECK(type == DType::kF32 && is_weight_type(from.data.dtype));
   auto* y = reinterpret_cast<float*>(rest.take(aligned_bytes(rows * cols * 4)));
-  with_boundary(from.data.dtype, [&](auto kind) {
+  const auto widen = [&](auto kind) {
     using X = decltype(kind);
     const auto* x = elements<X>(from.data.data);
     const bool whole = cols % kPack == 0 && is_packed(x, from.stride) && is_packed(y);
     with_flag(whole, [&](auto flag) {
       on.grid(rows, cols, WidenPack<X, decltype(flag)::value>{x, y, cols, from.stride});
     });
-  });
+  };
+  from.data.dtype == DType::kBF16 ? widen(Weight16()) : widen(F16());
   return {.data = y, .stride = cols, .transposed = from.transposed};
 }
 
