@@ -132,7 +132,7 @@ std::string train_summary(const Outcome& outcome) {
   }
   if (scales_loss(options.recipe)) {
     text += fmt::format(
-        "scale    of the loss {:.0f} at last; {} of the steps overflowed: they "
+        "scale    of the next loss {:.0f}; {} of the steps overflowed: they "
         "updated nothing\n",
         result.loss_scale, result.overflowed_steps);
   }

@@ -16,7 +16,8 @@ float embedding_scale(const SegmentContext& context) {
   const model::Architecture& a = context.architecture;
   if (!a.block.scaled_embedding) return 1.0f;
   const float root = static_cast<float>(std::sqrt(static_cast<double>(a.hidden)));
-  return context.dtype == DType::kF32 ? root : from_bf16(to_bf16(root));
+  if (context.dtype == DType::kF32) return root;
+  return context.dtype == DType::kBF16 ? from_bf16(to_bf16(root)) : from_f16(to_f16(root));
 }
 
 float logit_cap(const SegmentContext& context) {

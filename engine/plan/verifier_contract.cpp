@@ -58,6 +58,10 @@ void check_predicate(const Facts& facts, const Program& program, int64_t index,
     depends |= side_of(access, false) != access.side;
   }
   if (!depends) return;
+  if (op.kind == OpKind::kLoss && scales(facts, op) && !facts.plan.update().waits) {
+    reporter.add("predicate", program.name, index,
+                 "loss is scaled, and updates do not wait for the decision about its gradients");
+  }
   if (op.predicate == Predicate::kPending && !contract.may_be_predicated) {
     reporter.add("predicate", program.name, index,
                  fmt::format("{} may not be predicated", contract.name));

@@ -26,7 +26,7 @@ Tile steps_tile(const RunRecord& run) {
   const auto planned = run.planned_steps();
   const auto skipped = std::ranges::count(run.steps, true, &StepRecord::skipped);
   return {"Steps", planned ? fmt::format("{} of {:.0f}", last, *planned) : fmt::format("{}", last),
-          skipped > 0 ? fmt::format("{} updated nothing", skipped) : state_of(run)};
+          skipped > 0 ? fmt::format("{} without a target token", skipped) : state_of(run)};
 }
 
 std::vector<Tile> tiles_of(const RunRecord& run) {

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/text/text_files.h"
+#include "engine/train/metrics.h"
 #include "engine/train/run_directory.h"
 
 namespace strata::report {
@@ -27,6 +28,13 @@ double number_or_nan(const Json& record, const char* name) {
   return RunRecord::number(record, {name}).value_or(NAN);
 }
 
+// Steps that overflowed in fp16 are skipped too, but they took their time.
+bool has_no_target(const Json& record) {
+  const Json* why = record.find("skipped");
+  return why != nullptr && why->is_string() &&
+         why->string() == train::name_of(train::Skip::kNoTarget);
+}
+
 StepRecord step_of(const Json& record, std::vector<std::string>& causes) {
   StepRecord step = {.step = record.find("step")->int64().value_or(0),
                      .loss = number_or_nan(record, "loss"),
@@ -38,7 +46,7 @@ StepRecord step_of(const Json& record, std::vector<std::string>& causes) {
                      .read_bytes = number_or_nan(record, "nvme_read_bytes"),
                      .write_bytes = number_or_nan(record, "nvme_write_bytes"),
                      .time_s = number_or_nan(record, "time"),
-                     .skipped = record.find("skipped") != nullptr};
+                     .skipped = has_no_target(record)};
   const Json* stalls = record.find("stall_s");
   if (stalls == nullptr || !stalls->is_object()) return step;
   for (const config::JsonMember& member : stalls->members()) {

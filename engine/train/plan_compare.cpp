@@ -129,7 +129,7 @@ void add_strategies(const PlanBasis& basis, Variants& variants) {
                [](Options& options, RunFacts&) { options.activations = Activations::kRecompute; });
   variants.add(strategy("--activations keep", "the forward keeps activations"),
                [](Options& options, RunFacts&) { options.activations = Activations::kKeep; });
-  if (basis.options.clip > 0) {
+  if (basis.options.clip > 0 && !scales_loss(basis.options.recipe)) {
     variants.add(strategy("--optimizer-mode in-backward --clip 0", "gradients are not clipped"),
                  [](Options& options, RunFacts&) {
                    options.optimizer_mode = OptimizerMode::kInBackward;

@@ -89,6 +89,7 @@ void RankTrainer::run(TrainResult& result) {
   result.best_loss = best_.kept_loss();
   result.io = executor_->io_totals();
   result.io_backend = executor_->io_backend();
+  if (const auto scale = executor_->history().loss_scale) result.loss_scale = scale->factor;
   result.state_hash = checkpoints_.state_hash();
   executor_.reset();
   sum_up(result);
@@ -276,16 +277,18 @@ void RankTrainer::finish(TrainResult& result) {
   const double step_s = instance->end_s - begin_s;
   last_end_s_ = instance->end_s;
   if (instance->record_times) trace_->add(step, *instance, begin_s);
-  const bool fails = !instance->finite || !std::isfinite(loss);
-  if (fails && !instance->overflowed) {
+  // The loss itself has no scale that could be lowered.
+  if (!std::isfinite(loss) || (!instance->finite && !instance->overflowed)) {
+    const bool is_narrow = scales_loss(options_.recipe);
     throw Error(
         ErrorCode::kNumeric,
-        fmt::format("step {}: loss {} and gradient norm {}: not finite{} (lower --lr, set --clip, "
-                    "or look at the data)",
-                    step, loss, instance->grad_norm,
-                    plan_.update().waits ? ", and the update was not applied" : ""));
+        fmt::format(
+            "step {}: loss {} and gradient norm {}: not finite{} ({}lower --lr, set --clip, "
+            "or look at the data)",
+            step, loss, instance->grad_norm,
+            plan_.update().waits ? ", and the update was not applied" : "",
+            is_narrow ? "use --recipe bf16, whose numbers may be larger, " : ""));
   }
-  result.loss_scale = instance->loss_scale;
   if (instance->overflowed) {
     ++result.overflowed_steps;
   } else {

@@ -48,7 +48,8 @@ void turn_to_stage(int stage, RunPlan& run) {
 std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference) {
   using plan::OptimizerMode;
   if (inference) return {OptimizerMode::kInBackward};  // nothing is ever pending
-  if (options.optimizer_mode == config::OptimizerMode::kDeferred || options.clip > 0) {
+  if (options.optimizer_mode == config::OptimizerMode::kDeferred || options.clip > 0 ||
+      scales_loss(options.recipe)) {
     return {OptimizerMode::kDeferred};
   }
   if (options.optimizer_mode == config::OptimizerMode::kInBackward)

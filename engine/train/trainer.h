@@ -68,7 +68,7 @@ struct TrainResult {
   bool stopped = false;          // by `stop`, before the last planned step
   int64_t skipped_steps = 0;     // without a target token: they update nothing
   int64_t overflowed_steps = 0;  // that updated nothing either
-  double loss_scale = 1;         // of the last step
+  double loss_scale = 1;         // of the step that would come next
   double first_loss = 0;
   double last_loss = 0;
   std::optional<double> held_out_loss;

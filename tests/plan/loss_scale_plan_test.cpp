@@ -15,6 +15,9 @@ TEST(LossScalePlan, ALossThatDoesNotReadItsScaleIsFound) {
   const model::ModelSpec spec = test::random_spec(draw, 1, false);
   PlanInput input = test::random_input(draw, spec, 1);
   input.recipe = Recipe::kFp16;
+  input.mode = OptimizerMode::kInBackward;
+  EXPECT_FALSE(verify(build_plan(input, smallest_placement(input)), spec).ok());
+  input.mode = OptimizerMode::kDeferred;
   Plan plan = build_plan(input, smallest_placement(input));
   ASSERT_TRUE(verify(plan, spec).ok());
   Program& step = plan.programs[static_cast<size_t>(ProgramName::kStep)];

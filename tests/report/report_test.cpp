@@ -160,7 +160,7 @@ TEST_F(Reports, StepsWithoutATargetAreNoLosses) {
                              R"( "tokens": 0, "step_s": 0.0, "stall_s": {}})"
                              "\n");
   const std::string text = html();
-  EXPECT_SAYS(text, "<b>3 of 4</b><small>1 updated nothing</small>");
+  EXPECT_SAYS(text, "<b>3 of 4</b><small>1 without a target token</small>");
   EXPECT_SAYS(text, "<b>6.5000</b>");
   EXPECT_EQ(text.find("not finite"), text.npos);
 }

@@ -23,7 +23,8 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step of a run. loss: mean over `tokens` targets, nats; NaN when `skipped`."""
+    """One step of a run. loss: mean over `tokens` targets, nats. skipped: it updated nothing; it has
+    no target, and the loss is NaN, or with fp16 its gradients overflowed."""
 
     step: int
     loss: float
