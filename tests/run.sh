@@ -110,7 +110,7 @@ sanitized() {
   build "build-$preset" --target "$@"
   names=$(IFS='|' && echo "$*")
   STRATA_SEEDS=$sanitized_seeds suite "$preset" --test-dir "build-$preset" -R "^(${names//fuzz_tests/Fuzz})\\."
-  sed -nE 's/^\[=+\] ([0-9]+) tests? from .* ran.*/\1/p' "build-$preset/Testing/Temporary/LastTest.log" 2> "$logs/none" |
+  sed -nE 's/^\[=+\] ([0-9]+) tests? from .* ran.*/\1/p' "build-$preset/Testing/Temporary/LastTest.log" 2> /dev/null |
     awk -v preset="$preset" '{ n += $1 } END { print n + 0 " single tests ran under " preset }' || true
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -96,5 +97,11 @@ struct Instance {
   std::atomic<bool> may_decide = false;
   std::atomic<bool> over = false;  // set once, after all results
 };
+
+// Whether a step ends the run: its loss is not finite, which no scale helps, or its gradients are
+// not with any scale. `loss` is that of all ranks.
+inline bool is_lost(const Instance& step, double loss) {
+  return !std::isfinite(loss) || (!step.finite && !step.overflowed);
+}
 
 }  // namespace strata::exec

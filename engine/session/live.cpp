@@ -283,8 +283,7 @@ const exec::Instance& Live::end() {
   if (instance_->discards) return *instance_;  // another rank did
   ++step_;
   loss_ = sum_of(instance_->loss_sums) / static_cast<double>(instance_->target_count);
-  const bool fails = !std::isfinite(loss_) || (!instance_->finite && !instance_->overflowed);
-  if (!external_ && fails) {
+  if (!external_ && is_lost(*instance_, loss_)) {
     failed_ = true;
     throw Error(ErrorCode::kNumeric,
                 fmt::format("step {}: loss {} and gradient norm {}: not finite (lower the learning "

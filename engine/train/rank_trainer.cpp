@@ -277,8 +277,7 @@ void RankTrainer::finish(TrainResult& result) {
   const double step_s = instance->end_s - begin_s;
   last_end_s_ = instance->end_s;
   if (instance->record_times) trace_->add(step, *instance, begin_s);
-  // The loss itself has no scale that could be lowered.
-  if (!std::isfinite(loss) || (!instance->finite && !instance->overflowed)) {
+  if (is_lost(*instance, loss)) {
     const bool is_narrow = scales_loss(options_.recipe);
     throw Error(
         ErrorCode::kNumeric,

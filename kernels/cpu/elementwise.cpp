@@ -57,9 +57,6 @@ void widen_range(const T* x, float* y, int64_t count) {
                          HWY_ATTR { store_as(d, load_as(d, x + i, tail), y + i, tail); });
 }
 
-void add_floats(const float* x, float* y, int64_t count) {
-  add_range(y, x, y, count);
-}
 void add_widened(DType type, const void* x, float* y, int64_t count) {
   with_weight_type(type,
                    [&](auto t) { add_range(y, static_cast<const decltype(t)*>(x), y, count); });
@@ -97,7 +94,6 @@ HWY_AFTER_NAMESPACE();
 namespace strata::kernels::cpu {
 namespace {
 
-HWY_EXPORT(add_floats);
 HWY_EXPORT(add_widened);
 HWY_EXPORT(add_rounded);
 HWY_EXPORT(add_residual_of);
@@ -115,7 +111,7 @@ void widen(DType type, const void* from, float* to, int64_t count) {
 }
 
 void add_to(const float* x, float* y, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(add_floats)(x, y, count);
+  add_widened_to(DType::kF32, x, y, count);
 }
 
 void add_widened_to(DType type, const void* x, float* y, int64_t count) {
@@ -162,14 +158,8 @@ void soft_cap(const SoftCap& op) {
 }
 
 void cast(const Cast& op) {
-  STRATA_CHECK(is_weight_type(op.dtype));
   parallel_blocks(op.count, kBlock, [&](int64_t begin, int64_t end) {
-    float* y = op.y + begin;
-    if (op.dtype == DType::kF32) {
-      std::copy_n(static_cast<const float*>(op.x) + begin, end - begin, y);
-    } else {
-      widen(op.dtype, element_of(op.dtype, op.x, begin), y, end - begin);
-    }
+    widen(op.dtype, element_of(op.dtype, op.x, begin), op.y + begin, end - begin);
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs in fp16: the scale of the loss in metrics, summary and checkpoints, and steps that overflow.
-#include "engine/config/json.h"
+#include "tests/cli/metrics_records.h"
 #include "tests/cli/program.h"
 
 namespace strata::cli::test {
@@ -22,14 +22,6 @@ class Fp16 : public testing::Test {
     EXPECT_EQ(process.wait(), 0) << process.err();
     return config::Json::parse(process.out(), "output");
   }
-  std::vector<config::Json> metrics(const std::string& out) {
-    std::vector<config::Json> records;
-    std::istringstream lines(read_text(sandbox_ / (out + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);) {
-      records.push_back(config::Json::parse(line, "record"));
-    }
-    return records;
-  }
 
   const Sandbox sandbox_;
 };
@@ -39,7 +31,7 @@ TEST_F(Fp16, ARunTrainsAndGoesOnWithItsScale) {
   EXPECT_EQ(whole.find("loss_scale")->number(), 65536);
   EXPECT_EQ(whole.find("overflowed_steps")->int64(), 0);
   EXPECT_LT(whole.find("last_loss")->number(), whole.find("first_loss")->number());
-  for (const config::Json& record : metrics("whole")) {
+  for (const config::Json& record : metrics_of(sandbox_ / "whole")) {
     EXPECT_EQ(record.find("loss_scale")->number(), 65536);
     EXPECT_EQ(record.find("skipped"), nullptr);
   }
@@ -72,7 +64,7 @@ TEST_F(Fp16, StepsThatOverflowAreSkippedAndALossThatDoesEndsTheRun) {
       << process.err();
   double scale = 65536;
   int skipped = 0;
-  for (const config::Json& record : metrics("run")) {
+  for (const config::Json& record : metrics_of(sandbox_ / "run")) {
     EXPECT_EQ(record.find("loss_scale")->number(), scale);
     EXPECT_TRUE(record.find("loss")->is_number());
     if (record.find("skipped") == nullptr) continue;

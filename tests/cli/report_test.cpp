@@ -7,6 +7,7 @@
 
 #include "engine/config/json.h"
 #include "engine/train/best_checkpoint.h"
+#include "tests/cli/metrics_records.h"
 #include "tests/cli/program.h"
 #include "tests/support/trace_check.h"
 
@@ -61,10 +62,8 @@ TEST_F(Records, AReportAgreesWithTheRunsFiles) {
   train("run", spilling({"--steps", "4", "--eval-every", "2", "--trace-steps", "1"}));
   EXPECT_SAYS(run({"report", "run"}), "run/report.html: 4 steps of run, done");
   const std::string html = read_text(sandbox_ / "run/report.html");
-  std::ifstream metrics(sandbox_ / "run/metrics.jsonl");
   config::Json last;
-  for (std::string line; std::getline(metrics, line);) {
-    const config::Json record = config::Json::parse(line, "metrics");
+  for (const config::Json& record : metrics_of(sandbox_ / "run")) {
     if (record.find("eval_loss") == nullptr) last = record;
   }
   char loss[32];
@@ -192,9 +191,7 @@ TEST_F(Records, TheBestCheckpointIsKeptAndUsable) {
   const int64_t step = best.find("step")->int64().value_or(0);
   double least = 1e9;
   int64_t least_step = 0;
-  std::ifstream metrics(sandbox_ / "run/metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const config::Json record = config::Json::parse(line, "metrics");
+  for (const config::Json& record : metrics_of(sandbox_ / "run")) {
     const config::Json* loss = record.find("eval_loss");
     if (loss == nullptr || loss->number().value_or(1e9) >= least) continue;
     least = *loss->number();

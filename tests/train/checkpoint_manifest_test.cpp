@@ -24,6 +24,7 @@ class ManifestTest : public testing::Test {
     model::assign_offsets(spec_, 2);
     manifest_.step = 12;
     manifest_.updates = 11;
+    manifest_.loss_scale = {.factor = 4096, .clean_steps = 7};
     manifest_.nonce = 0x0123456789abcdef;
     manifest_.recipe = Recipe::kBf16;
     manifest_.world = 2;
@@ -79,6 +80,7 @@ TEST_F(ManifestTest, ReadsBackAsWritten) {
   EXPECT_EQ(to_text(read), text);
   EXPECT_EQ(read.step, 12);
   EXPECT_EQ(read.updates, 11);
+  EXPECT_EQ(read.loss_scale, manifest_.loss_scale);
   EXPECT_EQ(read.nonce, manifest_.nonce);
   EXPECT_EQ(read.recipe, Recipe::kBf16);
   ASSERT_EQ(read.files.size(), 2u);
@@ -124,6 +126,9 @@ TEST_F(ManifestTest, NumbersOutOfRangeAreRefusedByName) {
   const Case cases[] = {
       {"\"step\"", [](Manifest& m) { m.step = -1; }},
       {"\"updates\"", [](Manifest& m) { m.updates = -1; }},
+      {"\"factor\"", [](Manifest& m) { m.loss_scale->factor = 0; }},
+      {"not a power of two", [](Manifest& m) { m.loss_scale->factor = 3; }},
+      {"\"clean_steps\"", [](Manifest& m) { m.loss_scale->clean_steps = 2000; }},
       {"\"world\"", [](Manifest& m) { m.world = 0; }},
       {"\"world\"", [](Manifest& m) { m.world = 65537; }},
       {"\"zero_stage\"", [](Manifest& m) { m.zero_stage = 4; }},

@@ -143,12 +143,17 @@ double bytes_in(const std::string& line) {
   return static_cast<double>(*parse_bytes(match[1].str() + match[2].str() + "B"));
 }
 
-TEST(PlanTable, LinesOfATierAddUpToIt) {
+// What does not fit the device or the host is on the drives.
+RunPlan plan_of_small_budgets() {
   config::Options options = bf16_options(1);
   options.sequence_length = 256;
   options.host_memory = 2 * kGiB;
   options.device_memory = kGiB;
-  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  return planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+}
+
+TEST(PlanTable, LinesOfATierAddUpToIt) {
+  const RunPlan run = plan_of_small_budgets();
   std::istringstream lines(plan_table(run, report_of(run)));
   std::map<std::string, std::pair<double, double>> tiers;  // what is used, and the sum of lines
   std::string tier;
@@ -197,11 +202,7 @@ TEST(PlanTable, KeptActivationsInMemoryOfGradientsHaveALine) {
 }
 
 TEST(PlanTable, TheHostLineIsAllOfHostMemory) {
-  config::Options options = bf16_options(1);
-  options.sequence_length = 256;
-  options.host_memory = 2 * kGiB;
-  options.device_memory = kGiB;
-  const RunPlan run = planned(profile("rtx4090-4nvme"), llama(6, 1536), options);
+  const RunPlan run = plan_of_small_budgets();
   const std::string text = plan_table(run, report_of(run));
   const int64_t arena = run.ranks.front().arenas.bytes[static_cast<size_t>(plan::Arena::kHost)];
   EXPECT_HAS(text, format_bytes(arena + run.outside_bytes) + " of 2 GiB\n");
