@@ -338,7 +338,7 @@ TEST_F(BenchTest, FioEndsWithTheBenchmarkThatStartedIt) {
   std::filesystem::permissions(sandbox_ / "bin/fio", std::filesystem::perms(0755));
   const std::string path = getenv("PATH");
   const auto lives = [](const std::string& pid) {
-    const std::string status = read_text("/proc/" + pid + "/stat");
+    const std::string status = read_of_process(std::stoi(pid), "stat");
     return !status.empty() && status.find(") Z") == std::string::npos;
   };
   const auto within_a_minute = [](const auto& holds) {

@@ -49,8 +49,7 @@ class LaunchedRuns : public testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      std::ifstream file(entry.path() / "cmdline");
-      const std::string line{std::istreambuf_iterator<char>(file), {}};
+      const std::string line = read_of_process(std::stoi(name), "cmdline");
       const std::string command("\0train\0", 7);  // behind the program
       std::error_code gone;
       if (line.find(command) == line.find('\0') && line.find(command) != line.npos &&

@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -90,7 +89,7 @@ class Process {
   // Whether it has ended, up to threads of it that the kernel keeps; wait() waits for those too.
   bool has_left() {
     if (is_over()) return true;
-    return read_stat().find(") Z ") != std::string::npos;
+    return strata::test::read_of_process(child_, "stat").find(") Z ") != std::string::npos;
   }
 
   // What it has printed so far.
@@ -150,11 +149,6 @@ class Process {
     _exit(127);
   }
 
-  std::string read_stat() const {
-    std::ifstream file("/proc/" + std::to_string(child_) + "/stat");
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-
   static std::string text_of(int file) {
     struct stat info = {};  // and no lseek: the child writes at the same position
     fstat(file, &info);
@@ -176,6 +170,7 @@ class Process {
   std::optional<int> status_;
 };
 
+using strata::test::read_of_process;
 using strata::test::read_text;
 using strata::test::write_text;
 

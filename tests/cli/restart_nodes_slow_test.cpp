@@ -43,8 +43,7 @@ class RestartNodes : public LaunchedNodes {
   }
   pid_t process_of(int rank) const {
     for (const pid_t process : ranks_of("run")) {
-      std::ifstream file("/proc/" + std::to_string(process) + "/environ");
-      const std::string all{std::istreambuf_iterator<char>(file), {}};
+      const std::string all = read_of_process(process, "environ");
       const std::string variable = "STRATA_RANK=" + std::to_string(rank);
       if (('\0' + all).find('\0' + variable + '\0') != std::string::npos) return process;
     }

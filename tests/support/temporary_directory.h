@@ -2,11 +2,13 @@
 #pragma once
 
 #include <stdlib.h>
+#include <sys/types.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 namespace strata::test {
@@ -37,6 +39,14 @@ class TemporaryDirectory {
 inline std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// /proc/PROCESS/NAME, or nothing where the process has ended, which also ends a read of it.
+inline std::string read_of_process(pid_t process, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/" + name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 inline void write_text(const std::string& path, const std::string& text) {
