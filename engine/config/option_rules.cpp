@@ -164,7 +164,7 @@ void check_ranks(const Options& options, std::vector<std::string>& problems) {
                     options.accumulate, counted(windows, "window"), kMostOfWindow));
   }
   constexpr int64_t kMostWindows = 2048;  // times chunks
-  const int64_t chunks = std::max<int64_t>(1, options.pipeline_chunks);
+  const int64_t chunks = options.least_chunks();
   if (options.pipeline_ranks > 1 && chunks * windows > kMostWindows) {
     problems.push_back(fmt::format(
         "--pipeline-windows {} with --pipeline-chunks {}: more than {} together (give at most {} "

@@ -151,6 +151,8 @@ struct Options {
   int64_t batch_ranks() const { return data_ranks() / context_ranks; }
   int64_t copies() const { return shard_ranks > 0 ? data_ranks() / shard_ranks : 1; }
   int64_t shards() const { return data_ranks() / copies(); }
+  // Of a stage, with which plans begin; where the planner chooses, more may be faster.
+  int64_t least_chunks() const { return pipeline_chunks > 0 ? pipeline_chunks : 1; }
 
   // launch
   int64_t max_restarts = 0;

@@ -51,7 +51,7 @@ std::vector<Variant> variants_of(const PlanBasis& basis) {
   std::vector<Variant> variants;
   for (const int64_t tensor : divisors(ranks, std::min(node, kTensorRanksMax))) {
     if (tensor > 1 && !may_slice(basis.spec, tensor)) continue;
-    const int64_t sections = basis.spec.architecture.layers / least_chunks(basis.options);
+    const int64_t sections = basis.spec.architecture.layers / basis.options.least_chunks();
     const int64_t stages_max = std::clamp<int64_t>(sections, 1, kPipelineRanksMax);
     for (const int64_t stages : divisors(ranks / tensor, stages_max)) {
       const int64_t data_ranks = ranks / (tensor * stages);

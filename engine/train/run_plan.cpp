@@ -270,7 +270,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.keep_checkpoints = options.keep_checkpoints;
   run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
-  slice(least_chunks(options), run);
+  slice(options.least_chunks(), run);
   run.input.spec = &run.spec_of(0);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);

@@ -36,10 +36,6 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
 // may be faster (plan/window_choice.h), or what the options say.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
-// The chunks of a stage with which plans begin; where the options do not say them, more may be
-// faster.
-int64_t least_chunks(const config::Options& options);
-
 // How micro-batches pass the model, and when weights are updated.
 struct Passes {
   plan::Windows windows;

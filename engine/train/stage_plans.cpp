@@ -28,7 +28,7 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   if (options.pipeline_ranks == 1) return {{}};
   constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
   const auto count = static_cast<int>(options.accumulate);
-  const int chunks = static_cast<int>(least_chunks(options));
+  const int chunks = static_cast<int>(options.least_chunks());
   const int most = plan::windows_up_to(std::max(1, kEnough / chunks), count);
   std::vector<plan::Windows> list = {{most, order}};
   const int stages = static_cast<int>(options.pipeline_ranks);
@@ -237,10 +237,6 @@ std::vector<int> promising_chunks(const std::vector<plan::PlannedRun>& stages, c
 }
 
 }  // namespace
-
-int64_t least_chunks(const config::Options& options) {
-  return std::max<int64_t>(1, options.pipeline_chunks);
-}
 
 std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
                                           const RunFacts& facts) {
