@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The price of offload: a Llama of Transformers by plain PyTorch, everything resident, and by strata.torch
 with its state in a store, by turns; with --deepspeed also by DeepSpeed's ZeRO-3 with everything on the drive.
+With --trainer the Trainer of Transformers trains both.
 
 The default is 100M parameters, fp32, activation checkpointing, 4 micro-batches of 1x128 tokens. Each
 sample is a process, whose peak memory is that of the system; a step's time is the median of a process.
@@ -29,7 +30,9 @@ def options():
     parser.add_argument("--steps", type=int, default=4, help="of a process; the first is not counted")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--deepspeed", action="store_true", help="needs deepspeed and libaio-dev")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--deepspeed", action="store_true", help="needs deepspeed and libaio-dev")
+    either.add_argument("--trainer", action="store_true", help="needs accelerate")
     ways = ["plain", "store", "deepspeed"]
     parser.add_argument("--child", choices=ways, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -62,6 +65,62 @@ def deepspeed_engine(model, given):
     return deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
 
 
+def train_by_trainer(model, optimizer, tokens, given):
+    """The steps and losses of the Trainer of Transformers."""
+    import tempfile
+
+    import transformers
+
+    seconds, losses = [], []
+
+    class Watch(transformers.TrainerCallback):
+        def on_step_begin(self, *_given, **_more):
+            self.begin = time.monotonic()
+
+        def on_step_end(self, *_given, **_more):
+            seconds.append(time.monotonic() - self.begin)
+
+        def on_log(self, *_given, logs, **_more):
+            losses.extend([logs["loss"]] if "loss" in logs else [])
+
+    rows = [{"input_ids": row, "labels": row} for row in tokens.flatten(0, 1)]
+    with tempfile.TemporaryDirectory() as out:
+        arguments = transformers.TrainingArguments(
+            output_dir=out, use_cpu=True, per_device_train_batch_size=tokens.shape[1],
+            gradient_accumulation_steps=given.accumulate, gradient_checkpointing=True,
+            max_steps=given.steps, lr_scheduler_type="constant", max_grad_norm=0, logging_steps=1,
+            save_strategy="no", report_to=[], disable_tqdm=True,
+        )  # fmt: skip
+        trainer = transformers.Trainer(
+            model=model, args=arguments, train_dataset=rows, optimizers=(optimizer, None), callbacks=[Watch()]
+        )
+        if given.child == "store":
+            optimizer.attach(trainer)
+        trainer.train()
+    return seconds, losses
+
+
+def train_by_loop(model, optimizer, loss_of, given):
+    """The steps and losses of a loop; DeepSpeed's engine is model and optimizer in one."""
+    seconds, losses = [], []
+    for _ in range(given.steps):
+        begin = time.monotonic()
+        losses.append(0.0)
+        for m in range(given.accumulate):
+            loss = loss_of(m)
+            if optimizer is None:  # DeepSpeed divides by the number of micro-batches itself
+                model.backward(loss * given.accumulate)
+                model.step()
+            else:
+                loss.backward()
+            losses[-1] += loss.item()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+        seconds.append(time.monotonic() - begin)
+    return seconds, losses
+
+
 def sample(given):
     """Trains, and returns seconds of each step, losses and the peak of memory."""
     import torch
@@ -81,13 +140,14 @@ def sample(given):
     rows, length = map(int, given.batch.split(","))
     tokens = torch.randint(0, vocabulary, (given.accumulate, rows, length))
 
+    optimizer = None
+    if given.child == "deepspeed":
+        model = deepspeed_engine(model, given)
+
     def loss_of(m):
         return model(input_ids=tokens[m], labels=tokens[m]).loss / given.accumulate
 
-    engine = deepspeed_engine(model, given) if given.child == "deepspeed" else None
-    if engine is not None:
-        optimizer = None
-    elif given.child == "store":
+    if given.child == "store":
         import strata.torch
 
         wanted = {"nvme": given.nvme, "threads": given.threads, "accumulate": given.accumulate}
@@ -95,26 +155,12 @@ def sample(given):
             wanted["host_memory"] = given.host_memory
         state = strata.torch.offload(model, lambda: loss_of(0), wanted)
         optimizer = strata.torch.Optimizer(state, lr=1e-4)
-    else:
+    elif given.child == "plain":
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    seconds, losses = [], []
-    for _ in range(given.steps):
-        begin = time.monotonic()
-        losses.append(0.0)
-        for m in range(given.accumulate):
-            if engine is None:
-                loss = loss_of(m)
-                loss.backward()
-            else:  # it divides by the number of micro-batches itself
-                loss = engine(input_ids=tokens[m], labels=tokens[m]).loss
-                engine.backward(loss)
-                engine.step()
-                loss = loss / given.accumulate
-            losses[-1] += loss.item()
-        if optimizer is not None:
-            optimizer.step()
-            optimizer.zero_grad()
-        seconds.append(time.monotonic() - begin)
+    if given.trainer:
+        seconds, losses = train_by_trainer(model, optimizer, tokens, given)
+    else:
+        seconds, losses = train_by_loop(model, optimizer, loss_of, given)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds[1:], "losses": losses, "peak_mib": peak}
 
