@@ -14,7 +14,7 @@ from torch import nn
 from .. import _library as lib
 from .._plan import Options, Plan
 from .._store import GroupUpdate, StepResult, Store, Unit, Use
-from ._binder import Binder, gradient_of, take_away
+from ._binder import Binder, take_away
 from ._copies import Copies, Tensors, fill_of
 from ._device import Buffers, Given, device_of, options_of
 from ._habits import Habits, refuse_other_training
@@ -247,7 +247,7 @@ class Offloaded:
     ) -> Optional[StepResult]:
         """Ends the step with learning rate and weight decay by the name of a parameter; those that
         are not named stay. Nothing happens where no gradient was made since the last step."""
-        if self._uses.mode != "step" or not self._has_gradients():
+        if self._uses.mode != "step" or not self._uses.has_gradients():
             self._idle("step")
             if self._ranks.shards:
                 raise lib.UsageError(
@@ -261,17 +261,19 @@ class Offloaded:
         self._binder.unbind()
         self._uses.end_micro_batch()
         groups = [GroupUpdate(*settings.get(name, (0.0, 0.0))) for name in self._numbers]
-        self._uses.mode, self._uses.has_gradients = None, False
-        return self.store.step(0.0, clip=clip, groups=groups)
-
-    def _has_gradients(self) -> bool:
-        return self._uses.has_gradients or any(
-            gradient_of(self._parameters[name]) is not None for name in self.kept
-        )
+        try:
+            result = self.store.step(0.0, clip=clip, groups=groups)
+        except (lib.UsageError, lib.ConfigError):  # the step is as before
+            raise
+        except BaseException:
+            self._uses.end_step()
+            raise
+        self._uses.end_step()
+        return result
 
     def zero_grad(self) -> None:
         """Drops gradients since the last step, and what an exception or an interrupt left."""
-        if self._has_gradients() or self._binder.is_broken():
+        if self._uses.has_gradients() or self._binder.is_broken():
             self._binder.discard()
 
     def discard(self) -> None:
@@ -280,7 +282,7 @@ class Offloaded:
 
     def _idle(self, call: str) -> None:
         """Ends a pass without a backward, or drops a forward whose backward did not come."""
-        if self._uses.mode == "step" and self._has_gradients():
+        if self._uses.mode == "step" and self._uses.has_gradients():
             raise lib.UsageError(
                 f"offload: {call} within a step (call optimizer.step() before it, or zero_grad() to "
                 "drop the step)"

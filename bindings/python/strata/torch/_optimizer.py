@@ -91,8 +91,9 @@ class Optimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 name = self._store_of.name_of(parameter)
                 settings[name] = (float(group["lr"]), float(group["weight_decay"]))
-        clip, self._clip_once = self._clip_once, None
-        result = self._store_of.update(settings, self.clip if clip is None else clip)
+        clip = self.clip if self._clip_once is None else self._clip_once
+        result = self._store_of.update(settings, clip)
+        self._clip_once = None
         self.result = result or self.result
         if result is not None and self._norm is not None:
             self._norm.fill_(result.grad_norm)
@@ -120,7 +121,8 @@ class Optimizer(torch.optim.Optimizer):
             trainer._mixed_mesh_grads = False  # which it would look at gradients for
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops gradients since the last step, and what an exception left."""
+        """Drops gradients since the last step with their clip, and what an exception left."""
+        self._clip_once = None
         self._store_of.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class StoreUses:
         device: torch.device,
     ) -> None:
         self.mode: Optional[str] = None  # "step", "forward"
-        self.has_gradients = False  # of this step
+        self._has_passed = False  # whether a gradient of this step is in the store
         self._model = model
         self._store = store
         self._order = order
@@ -57,6 +57,12 @@ class StoreUses:
 
     def has_kept(self) -> bool:
         return self.mode is not None
+
+    def has_gradients(self) -> bool:
+        """Whether this step has a gradient, in the store or of what is kept."""
+        return self._has_passed or any(
+            gradient_of(self._parameters[name]) is not None for name in self._kept_names
+        )
 
     def enter(self) -> None:
         if self.mode is None:
@@ -83,12 +89,17 @@ class StoreUses:
 
     def discard(self) -> None:
         self._forget_kept()
-        mode, self.mode, self.has_gradients = self.mode, None, False
+        mode = self.mode
+        self.end_step()
         try:
             if mode is not None:
                 self._store.discard()
         except lib.UsageError:
             pass  # an interrupt came before the store had begun
+
+    def end_step(self) -> None:
+        """The store has ended the step."""
+        self.mode, self._has_passed = None, False
 
     def end_forward(self) -> None:
         """Ends a pass without a backward, if there is one."""
@@ -152,15 +163,15 @@ class StoreUses:
             self.end_forward()
             self._begin()
             return
+        if not self.has_gradients():  # a forward without a backward
+            self.discard()
+            self._begin()
+            return
         if not torch.is_grad_enabled() and not self._model.training:
             raise lib.UsageError(
                 "offload: an evaluation within a step (evaluate after optimizer.step(), or drop the "
                 "step with zero_grad())"
             )
-        if not self.has_gradients:  # a forward without a backward
-            self.discard()
-            self._begin()
-            return
         if self._micro_batch + 1 == self._micro_batches:
             raise lib.UsageError(
                 f"offload: a forward after the last of {self._micro_batches} micro-batches (call "
@@ -207,7 +218,7 @@ class StoreUses:
             weights[name] = typed.view(parameter.shape)
 
         def add(name: str, gradient: torch.Tensor) -> None:
-            self.has_gradients = True
+            self._has_passed = True
             mean = self._ranks.mean(gradient)
             tensor_over(view.gradient(name), self._device).view(gradient.shape).add_(mean)
 
