@@ -104,3 +104,153 @@ def test_a_clip_is_dropped_with_its_step():
     optimizer.clip_grad_norm_(1e-3)
     optimizer.zero_grad()
     assert optimizer._clip_once is None
+
+
+class Failing(Model):
+    """Its own code fails on demand, after its modules."""
+
+    fails = False
+
+    def forward(self, tokens):
+        logits = super().forward(tokens)
+        if self.fails:
+            raise RuntimeError("in the middle")
+        return logits
+
+
+def fails_in_a_hook(register):
+    def fail(model, step):
+        def hook(*_given):
+            raise RuntimeError("in the middle")
+
+        handle = getattr(model.blocks[1].up, register)(hook)
+        try:
+            loss_of(model, step).backward()
+        finally:
+            handle.remove()
+
+    return fail
+
+
+def fails_in_the_root(model, step):
+    model.fails = True
+    try:
+        loss_of(model, step)
+    finally:
+        model.fails = False
+
+
+def fails_in_the_last_gradient(model, step):
+    """All gradients but one have come to the store."""
+
+    def hook(_gradient):
+        raise RuntimeError("in the middle")
+
+    handle = model.embedding.register_full_backward_hook(lambda *_given: hook(None))
+    loss = loss_of(model, step)
+    try:
+        loss.backward()
+    finally:
+        handle.remove()
+
+
+FAILURES = {
+    "a module's forward": fails_in_a_hook("register_forward_pre_hook"),
+    "a module's backward": fails_in_a_hook("register_full_backward_hook"),
+    "the root's forward": fails_in_the_root,
+    "the last gradient": fails_in_the_last_gradient,
+}
+
+
+@pytest.mark.parametrize("where", FAILURES)
+@pytest.mark.parametrize("then", ["a forward", "a step"])
+def test_after_an_exception_in_a_micro_batch_the_step_must_be_dropped(where, then):
+    model = made(Failing)
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options(3))
+    optimizer = strata.torch.Optimizer(state, lr=0.0)
+    loss_of(model, 0).backward()
+    with pytest.raises(RuntimeError, match="in the middle"):
+        FAILURES[where](model, 1)
+    for _ in range(2):
+        with pytest.raises(strata.UsageError, match="optimizer.zero_grad"):
+            loss_of(model, 2) if then == "a forward" else optimizer.step()
+    optimizer.zero_grad()
+    for step in range(3):
+        loss_of(model, step).backward()
+    optimizer.step()
+    assert optimizer.result.grad_norm == pytest.approx(norm_of(Failing, range(3)), rel=1e-5)
+
+
+def test_an_exception_before_the_first_gradient_of_a_step_loses_nothing():
+    model = made(Failing)
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options(2))
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fails_in_the_root(model, 7)
+    for step in range(2):
+        loss_of(model, step).backward()
+    assert state.step(0.0).grad_norm == pytest.approx(norm_of(Failing, range(2)), rel=1e-5)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)])
+        self.first, self.second = nn.Linear(8, 1), nn.Linear(8, 1)
+
+    def forward(self, x, head):
+        return getattr(self, head)(self.body(x))
+
+
+def test_a_gradient_of_a_parameter_that_the_example_did_not_use_is_named():
+    model, x = made(TwoHeads), torch.ones(2, 8)
+    state = strata.torch.offload(model, lambda: model(x, "first").sum(), {"threads": 1})
+    assert state.untouched == ["second.weight", "second.bias"]
+    with pytest.raises(strata.UsageError, match=r"second\.\w+: .*the example did not use it"):
+        model(x, "second").sum().backward()
+    state.zero_grad()
+    model(x, "first").sum().backward()
+    assert state.step(1e-2).applied
+
+
+class Renormed(nn.Module):
+    def __init__(self, max_norm=0.1):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH, max_norm=max_norm)
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
+@pytest.mark.parametrize("keep", [[], ["embedding.weight"]])
+def test_a_weight_that_the_forward_writes_is_named(keep):
+    model = made(Renormed)
+    before = model.embedding.weight.detach().clone()
+    with pytest.raises(strata.ConfigError, match="embedding.weight: the model writes it.*max_norm"):
+        strata.torch.offload(model, lambda: loss_of(model, 0), options(), keep=keep)
+    assert torch.equal(model.embedding.weight, before)
+
+
+def test_a_weight_that_a_later_forward_writes_is_named():
+    model = made(lambda: Renormed(None))
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+    model.embedding.max_norm = 0.1
+    with pytest.raises(strata.ConfigError, match="embedding.weight: the model writes it"):
+        loss_of(model, 0)
+    model.embedding.max_norm = None
+    loss_of(model, 0).backward()
+    assert state.step(1e-2).applied
+
+
+def test_a_model_that_is_one_module_or_offloaded_already():
+    model = nn.Linear(4, 2)
+    x = torch.ones(1, 4)
+    state = strata.torch.offload(model, lambda: model(x).sum(), {"threads": 1})
+    with pytest.raises(strata.UsageError, match=r"weight: it is in a store already.*restore\(\)"):
+        strata.torch.offload(model, lambda: model(x).sum(), {"threads": 1})
+    model(x).sum().backward()
+    assert state.step(1e-2).applied
+    state.restore()
+    strata.torch.offload(model, lambda: model(x).sum(), {"threads": 1})
+    with pytest.raises(strata.ConfigError, match="no parameters"):
+        strata.torch.offload(nn.ReLU(), lambda: None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two questions to autograd for which PyTorch has no public function.
+"""Three questions to autograd for which PyTorch has no public function.
 
 Forward hooks must know whether a backward calls them, as the recomputation of a checkpointed region
-does. And hooks on saved tensors do not nest: those of a part must pass other tensors on to the hooks
+does. A backward that fails has no hook, so one that ends well must say so. And hooks on saved tensors do not nest: those of a part must pass other tensors on to the hooks
 around them, such as those of torch.autograd.graph.save_on_cpu.
 """
 
@@ -23,9 +23,20 @@ def uncompiled(function: _Function) -> _Function:
     return same
 
 
+def current_backward() -> int:
+    """A number of the backward that this thread runs, or -1."""
+    return torch._C._current_graph_task_id()
+
+
 def in_backward() -> bool:
     """Whether this thread runs a backward."""
-    return torch._C._current_graph_task_id() != -1
+    return current_backward() != -1
+
+
+def at_end_of_backward(call: Callable[[], None]) -> None:
+    """Calls it when the backward that this thread runs has ended without an exception."""
+    engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine.queue_callback(call)
 
 
 def saved_tensors_hooks_around() -> Any:
@@ -34,11 +45,12 @@ def saved_tensors_hooks_around() -> Any:
 
 
 def check_version() -> None:
-    """Throws where this version of PyTorch does not answer both."""
+    """Throws where this version of PyTorch does not answer them."""
     try:
         in_backward(), saved_tensors_hooks_around()
+        getattr(getattr(torch.autograd.Variable, "_execution_engine"), "queue_callback")
     except (AttributeError, TypeError) as error:
         raise ImportError(
-            f"strata.torch: PyTorch {torch.__version__} does not say whether a backward runs and "
-            f"which hooks on saved tensors there are (install torch {_TESTED}, which is tested)"
+            f"strata.torch: PyTorch {torch.__version__} does not say whether a backward runs, "
+            f"when it ends, and which hooks on saved tensors there are (install torch {_TESTED}, which is tested)"
         ) from error

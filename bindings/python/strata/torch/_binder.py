@@ -16,7 +16,13 @@ import torch
 from torch import nn
 
 from .. import _library as lib
-from ._autograd import in_backward, saved_tensors_hooks_around, uncompiled
+from ._autograd import (
+    at_end_of_backward,
+    current_backward,
+    in_backward,
+    saved_tensors_hooks_around,
+    uncompiled,
+)
 from ._guard import unguarded
 from ._habits import StoredParameter
 from ._parts import Part, tensors_in
@@ -58,6 +64,9 @@ class Uses(Protocol):
     def has_kept(self) -> bool:
         """Whether what is kept for a micro-batch is in memory."""
 
+    def has_gradients(self) -> bool:
+        """Whether this step has one."""
+
 
 class _Reference:
     """A tensor that autograd saved of weights: where it lies in its unit."""
@@ -74,7 +83,7 @@ class _Packing:
     """What autograd saves within a part: references to weights, and all else as it was before."""
 
     def __init__(self, binder: "Binder", outer: Any) -> None:
-        self._binder = binder
+        self.binder = binder
         self._outer = outer
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
         self._hooks.__enter__()
@@ -83,14 +92,14 @@ class _Packing:
         self._hooks.__exit__()
 
     def pack(self, tensor: torch.Tensor) -> Any:
-        reference = self._binder.reference_to(tensor)
+        reference = self.binder.reference_to(tensor)
         if reference is not None:
             return reference
         return self._outer[0](tensor) if self._outer else tensor
 
     def unpack(self, saved: Any) -> torch.Tensor:
         if isinstance(saved, _Reference):
-            return self._binder.weights_at(saved)
+            return self.binder.weights_at(saved)
         tensor: torch.Tensor = self._outer[1](saved) if self._outer else saved
         return tensor
 
@@ -106,6 +115,26 @@ def set_values(parameter: torch.Tensor, values: torch.Tensor) -> None:
 def gradient_of(parameter: torch.Tensor) -> Optional[torch.Tensor]:
     gradient: Optional[torch.Tensor] = _GRADIENT.__get__(parameter)
     return gradient
+
+
+def versions_of(parameters: Mapping[str, torch.Tensor], names: Iterable[str]) -> dict[str, int]:
+    """Numbers that change when the values of a parameter are written."""
+    with unguarded():
+        return {name: parameters[name]._version for name in names}
+
+
+def refuse_written(names: Iterable[str]) -> None:
+    for name in names:
+        raise lib.ConfigError(
+            f"offload: {name}: the model writes it while it computes, which the store does not keep "
+            "(nn.Embedding(max_norm=...) does so: leave max_norm out, or normalize the weight between "
+            "steps with model.state_dict() and model.load_state_dict())"
+        )
+
+
+def _has_raised(output: Any) -> bool:
+    """Whether a hook that is always called follows an exception of its module's forward."""
+    return output is None and sys.exc_info()[0] is not None
 
 
 def drop_gradient(parameter: torch.Tensor) -> None:
@@ -138,6 +167,8 @@ class Binder:
         self._is_model_open = False
         self._packing: list[Optional[_Packing]] = []
         self._failed = False
+        self._backwards: set[int] = set()  # which have not ended
+        self._versions: dict[str, int] = {}  # of bound weights
         self._guards = False
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._hooks = [
@@ -184,8 +215,21 @@ class Binder:
         return self._names.get(id(parameter), "")
 
     def is_broken(self) -> bool:
-        """Whether an exception or an interrupt left a forward open."""
-        return self._failed or self._is_model_open or bool(self._open)
+        """Whether an exception or an interrupt left a forward or a backward open."""
+        is_forward = self._failed or self._is_model_open or bool(self._open)
+        return is_forward or bool(self._backwards)
+
+    def refuse_broken(self, call: str) -> None:
+        """Throws where an exception left a step in which gradients would be lost or half counted."""
+        if self.is_broken() and self.uses.has_gradients():
+            raise lib.UsageError(
+                f"offload: {call} after an exception or interrupt in a micro-batch of this step (call "
+                "optimizer.zero_grad() to drop the step, and compute all of its micro-batches again)"
+            )
+
+    def _mend(self, call: str) -> None:
+        self.refuse_broken(call)
+        self.discard()
 
     # ---- Forward
 
@@ -193,15 +237,16 @@ class Binder:
     def _before_model(self, _module: nn.Module, _inputs: Any) -> None:
         if in_backward():
             return
-        if self._is_model_open or self._failed:  # an interrupt or error left a forward open
-            self.discard()
+        if self._is_model_open or self._failed or self._backwards:
+            self._mend("a forward")
         self._is_model_open = True
         self.uses.enter()
 
     @uncompiled
-    def _after_model(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
+    def _after_model(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         if not in_backward():
             self._is_model_open = False
+            self._failed = self._failed or _has_raised(output)
 
     def _hook(self, part: Part) -> None:
         @uncompiled
@@ -210,8 +255,8 @@ class Binder:
                 self.need(part, "backward")
                 self._push()
                 return
-            if self._failed:
-                self.discard()
+            if self._failed or self._backwards:
+                self._mend(f"{part.name}: a forward")
             self.uses.enter()
             self.need(part, "forward")
             self._open.append(part)
@@ -224,8 +269,7 @@ class Binder:
             if not in_backward():
                 if self._open:
                     self._open.pop()
-                if output is None and sys.exc_info()[0] is not None:
-                    self._failed = True
+                self._failed = self._failed or _has_raised(output)
                 output = self._own_memory(output)
                 if not self._open:
                     self.unbind()
@@ -245,7 +289,8 @@ class Binder:
         see all that would be saved."""
         outer = saved_tensors_hooks_around()
         pack = outer[0] if outer else None
-        is_there = isinstance(getattr(pack, "__self__", None), _Packing)
+        there = getattr(pack, "__self__", None)
+        is_there = isinstance(there, _Packing) and there.binder is self  # an interrupt may leave others
         is_region = getattr(pack, "__module__", "") == "torch.utils.checkpoint"
         self._packing.append(None if is_there or is_region else _Packing(self, outer))
         for slot in self.bound.values():
@@ -277,20 +322,34 @@ class Binder:
             nonlocal begun
             if not begun:
                 begun = True
+                self._follow()
                 self.need(part, "backward")
 
         for tensor in outputs:
             if tensor.requires_grad:
                 tensor.register_hook(bind)  # type: ignore[no-untyped-call]
 
+    def _follow(self) -> None:
+        """Knows when the backward that runs has ended."""
+        now = current_backward()
+        if now not in self._backwards:
+            self._backwards.add(now)
+            at_end_of_backward(lambda: self._backwards.discard(now))
+
     def _take_gradient(self, parameter: torch.Tensor) -> None:
         name = self._names[id(parameter)]
+        self._follow()
         if name in self.kept:
             return
         gradient = gradient_of(parameter)
         drop_gradient(parameter)
         if gradient is None:
             return
+        if name not in self.unit_of:
+            raise lib.UsageError(
+                f"offload: {name}: it has a gradient now, but the example did not use it, so that it is "
+                "not in the store (give offload() an example that uses it, or freeze it before)"
+            )
         unit = self.unit_of[name]
         if unit not in self.bound or self._which != "backward":
             self._bind([unit], "backward")
@@ -324,6 +383,7 @@ class Binder:
         for slot in slots.values():
             for name, weights in slot.weights.items():
                 set_values(self.parameters[name], weights)
+            self._versions.update(versions_of(self.parameters, slot.weights))
 
     def _hide(self) -> None:
         for slot in self.bound.values():
@@ -335,12 +395,15 @@ class Binder:
         """Ends the use. False where tensors over its weights are left, which keeps it."""
         if not self.bound:
             return True
+        names = [name for slot in self.bound.values() for name in slot.weights]
+        now = versions_of(self.parameters, names)
         self._hide()
         if torch.is_autocast_enabled(self._device.type):
             torch.clear_autocast_cache()  # it would hold a cast copy of every weight
         left = self.uses.release(self._which)
         if left is not None:
             self._show(left)
+        refuse_written(name for name in names if now[name] != self._versions[name])
         return left is None
 
     def discard(self) -> None:
@@ -349,6 +412,7 @@ class Binder:
             self._pop()
         self._open.clear()
         self._is_model_open = self._failed = False
+        self._backwards.clear()
         self._hide()
         for parameter in self.parameters.values():
             drop_gradient(parameter)

@@ -17,7 +17,7 @@ from .._store import GroupUpdate, StepResult, Store, Unit, Use
 from ._binder import Binder, take_away
 from ._copies import Copies, Tensors, fill_of
 from ._device import Buffers, Given, device_of, options_of
-from ._habits import Habits, refuse_other_training
+from ._habits import Habits, StoredParameter, refuse_other_training
 from ._parts import Part, parts_of
 from ._ranks import Ranks
 from ._recorder import Recorder, evaluated, record
@@ -25,9 +25,21 @@ from ._source import FileSource, ModuleSource, Source, check_source, fill, mater
 from ._uses import KEPT, StoreUses
 
 Example = Callable[[], torch.Tensor]
+ROOT = "(model)"  # the unit of a model that is one part
 
 # Those of torch.optim.AdamW.
 _DEFAULTS = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "clip": 0}
+
+
+def _check_model(model: nn.Module) -> None:
+    if next(model.parameters(), None) is None:
+        raise lib.ConfigError("offload: the model has no parameters (give one that has)")
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, StoredParameter):
+            raise lib.UsageError(
+                f"offload: {name}: it is in a store already (call restore() of what offload() "
+                "returned before)"
+            )
 
 
 class Offloaded:
@@ -49,6 +61,7 @@ class Offloaded:
         ranks: Optional[Ranks] = None,
         device: Given = None,
     ) -> None:
+        _check_model(model)
         self.model = model
         self.device = device_of(model, device)
         if "device" in (options or {}):
@@ -76,7 +89,7 @@ class Offloaded:
         materialize(model, self.device)
         self._buffers = Buffers(model, self.device)
         self._parameters = dict(model.named_parameters())
-        self._parts = [Part(name, module) for name, module in parts or parts_of(model)]
+        self._parts = [Part(name or ROOT, module) for name, module in parts or parts_of(model)]
         self._unit_of = self._assign()
         for parameter in self._parameters.values():
             parameter.grad = None
@@ -255,6 +268,7 @@ class Offloaded:
                     "as many micro-batches)"
                 )
             return None
+        self._binder.refuse_broken("step")
         for name in self._numbers:
             if not self._parameters[name].requires_grad:
                 refuse_other_training(f"step: {name}: requires_grad is off")

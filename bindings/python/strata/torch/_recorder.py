@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from .. import _library as lib
 from .._store import Use
 from ._autograd import in_backward
-from ._binder import Binder, Slot, drop_gradient
+from ._binder import Binder, Slot, drop_gradient, refuse_written, versions_of
 from ._device import new_bytes, tensor_over
 from ._parts import Part, tensors_in
 from ._source import Source
@@ -40,6 +40,7 @@ class Recorder:
         self._source = source
         self._device = device
         self._memory: dict[str, "weakref.ref[Any]"] = {}  # of the current use
+        self._versions: dict[str, int] = {}  # of what is kept
         self.is_entered = False
 
     def enter(self) -> None:
@@ -80,9 +81,18 @@ class Recorder:
         parameter = self._parameters[name]
         values = self._source.values(name)
         parameter.data = values.to(self._device, parameter.dtype, copy=True)
+        self._versions.update(versions_of(self._parameters, [name]))
+
+    def check_kept(self) -> None:
+        """Throws where the example wrote what is kept."""
+        now = versions_of(self._parameters, self._versions)
+        refuse_written(name for name in now if now[name] != self._versions[name])
 
     def has_kept(self) -> bool:
         return True
+
+    def has_gradients(self) -> bool:
+        return False
 
     def _filled(self, unit: str) -> Any:
         size = sum(self._room(name) for name in self._units[unit])
@@ -151,6 +161,7 @@ def record(
     with torch.random.fork_rng(devices=gpus), _Watch(binder, recorder):
         example().backward()  # type: ignore[no-untyped-call]
     binder.unbind()
+    recorder.check_kept()
     for parameter in binder.parameters.values():
         drop_gradient(parameter)
     with torch.no_grad():
