@@ -122,3 +122,92 @@ def test_adapters_are_trained_over_a_frozen_base_from_its_files(tmp_path):
     again = peft.PeftModel.from_pretrained(base, tmp_path / "adapter")
     with torch.no_grad():
         torch.testing.assert_close(loss_of_llama(again, 50), loss_of_llama(model, 50))
+
+
+def empty(maker):
+    accelerate = pytest.importorskip("accelerate")
+    with accelerate.init_empty_weights():
+        model = maker()
+    model.tie_weights()
+    model.train()
+    return model
+
+
+def rewritten(directory, change):
+    """Changes the tensors of the directory's file."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    tensors = safetensors.load_file(directory / "model.safetensors")
+    safetensors.save_file(change(tensors), directory / "model.safetensors")
+    return directory
+
+
+PROJECTION = "model.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize("dtype, named", [(torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")])
+def test_quantized_weights_are_refused(dtype, named, tmp_path):
+    llama().save_pretrained(tmp_path)
+    change = lambda tensors: {**tensors, PROJECTION: tensors[PROJECTION].to(dtype)}  # noqa: E731
+    rewritten(tmp_path, change)
+    for model in (llama(), empty(llama)):
+        with pytest.raises(strata.ConfigError, match=f"{PROJECTION} in .* is {named} .*bfloat16"):
+            trained(model, weights=tmp_path)
+
+
+def test_weights_that_the_directory_lacks_are_named(tmp_path):
+    llama().save_pretrained(tmp_path)
+    before = llama().state_dict()
+    rewritten(tmp_path, lambda all: {k: v for k, v in all.items() if "layers.1.mlp" not in k})
+    with pytest.raises(strata.ConfigError, match=r"no tensors model.layers.1.mlp.*, .*new=\["):
+        trained(llama(), weights=tmp_path)
+    for wrong in ("model.layers.1.mlp", ["model.layers.7"]):
+        with pytest.raises(strata.ConfigError, match="new: .*list of names"):
+            trained(llama(), weights=tmp_path, new=wrong)
+    model = llama()
+    _, state = trained(model, 0, weights=tmp_path, new=["model.layers.1.mlp"])
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+    with pytest.raises(strata.ConfigError, match="mlp.*meta device and has no value"):
+        trained(empty(llama), weights=tmp_path, new=["model.layers.1.mlp"])
+
+
+def test_names_that_transformers_changes_are_refused(tmp_path):
+    from test_torch_families import loss_of_text, mixtral
+
+    mixtral().save_pretrained(tmp_path)
+    for model in (mixtral(), empty(mixtral)):
+        with pytest.raises(strata.ConfigError, match=r"experts.*from_pretrained\(\).*load_state_dict"):
+            strata.torch.offload(model, lambda: loss_of_text(model, 0), weights=tmp_path)
+    model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
+    model.train()
+    strata.torch.offload(model, lambda: loss_of_text(model, 0))
+
+
+class Towers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        self.second = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+
+    def forward(self, x):
+        return self.first(x) + self.second(x)
+
+
+def test_a_tensor_that_may_be_either_of_two_parameters_is_refused(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    model, x = Towers(), torch.ones(1, 4)
+    safetensors.save_file(model.first.state_dict(), tmp_path / "model.safetensors")
+    with pytest.raises(strata.ConfigError, match=r"0\.\w+ may be first.0.* or second.0"):
+        strata.torch.offload(model, lambda: model(x).sum(), weights=tmp_path)
+
+
+def test_a_model_of_no_weights_that_does_not_fit_stays_so(tmp_path):
+    llama().save_pretrained(tmp_path)
+    model = empty(llama)
+    before = dict(model.named_parameters())
+    given = {"threads": 1, "host_memory": "1KiB", "nvme": str(tmp_path)}
+    with pytest.raises(strata.DoesNotFit):
+        strata.torch.offload(model, lambda: loss_of_llama(model, 0), given, weights=tmp_path)
+    assert all(parameter is before[name] for name, parameter in model.named_parameters())
+    assert all(parameter.device.type == "meta" for parameter in model.parameters())
+    losses, _ = trained(model, weights=tmp_path)
+    assert losses == pytest.approx(adamw_losses(llama()), rel=2e-5)

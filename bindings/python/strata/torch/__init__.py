@@ -47,6 +47,7 @@ def offload(
     *,
     parts: Optional[list[tuple[str, nn.Module]]] = None,
     weights: Optional[Union[str, "os.PathLike[str]"]] = None,
+    new: Collection[str] = (),
     keep: Collection[str] = (),
     group: Any = None,
     shard: bool = False,
@@ -62,7 +63,10 @@ def offload(
         "weight_decay" and "clip" are those of torch.optim.AdamW where they are not given, and the
         recipe is that of the weights' type.
     weights: a Hugging Face directory. Weights that its safetensors have are read from there, one
-        tensor at a time, so that the model's parameters may be on the meta device.
+        tensor at a time, so that the model's parameters may be on the meta device. Adapters of PEFT
+        have the values of the model; any other weight that the directory lacks is an error.
+    new: names of parameters, or of modules, whose values are the model's where the directory lacks
+        them, such as a head that is trained from nothing.
     keep: names of parameters that are in memory for a whole micro-batch, since the training uses them
         outside of their modules where the example does not; reads of others there are errors. TRL's
         trainers use the weight of the head so.
@@ -84,4 +88,4 @@ def offload(
     """
     directory = None if weights is None else os.fspath(weights)
     ranks = Ranks(group, shard, network)
-    return Offloaded(model, example, options, parts, directory, keep, ranks, device)
+    return Offloaded(model, example, options, parts, directory, keep, ranks, device, new)

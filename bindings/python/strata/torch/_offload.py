@@ -60,6 +60,7 @@ class Offloaded:
         keep: Collection[str] = (),
         ranks: Optional[Ranks] = None,
         device: Given = None,
+        new: Collection[str] = (),
     ) -> None:
         _check_model(model)
         self.model = model
@@ -83,10 +84,10 @@ class Offloaded:
         before = {name: p.data for name, p in model.named_parameters()}
         source: Source = ModuleSource(before)
         if weights is not None:
-            source = FileSource(weights, source, list(before))
+            source = FileSource(weights, source, model, new)
         self._check(source)
         self._ranks.share(before)
-        materialize(model, self.device)
+        replaced = materialize(model, self.device)
         self._buffers = Buffers(model, self.device)
         self._parameters = dict(model.named_parameters())
         self._parts = [Part(name or ROOT, module) for name, module in parts or parts_of(model)]
@@ -106,6 +107,8 @@ class Offloaded:
             for name, values in before.items():
                 if values.device.type != "meta":
                     self._parameters[name].data = values
+            for module, name, parameter in replaced:
+                setattr(module, name, parameter)
             raise
         for name in self.untouched:
             dtype = self._parameters[name].dtype

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Protocol, Sequence
 
 import torch
 from torch import nn
@@ -33,10 +33,12 @@ class ModuleSource:
 
 
 class FileSource:
-    """Weights of a Hugging Face directory, read from its safetensors tensor by tensor; what it does
-    not have is taken from `others`. Adapters of PEFT are no part of a name there."""
+    """Weights of a Hugging Face directory, read from its safetensors tensor by tensor. The model has
+    values of the adapters of PEFT, which are no part of a name there, and of what `new` names."""
 
-    def __init__(self, directory: str, others: Source, names: Collection[str]) -> None:
+    def __init__(
+        self, directory: str, others: Source, model: nn.Module, new: Collection[str] = ()
+    ) -> None:
         try:
             from safetensors import safe_open
         except ImportError as error:
@@ -49,18 +51,32 @@ class FileSource:
                 f"offload: weights: {directory}: it has no *.safetensors (give a directory that "
                 "save_pretrained wrote)"
             )
+        self._directory = directory
         self._others = others
         opened: list[Any] = [safe_open(str(file), "pt") for file in files]
         self._where: dict[str, Any] = {key: file for file in opened for key in file.keys()}
-        self._keys = {name: self._key(name) for name in names}
+        self._keys = {names[0]: self._key(names) for names in names_of(model)}
         self._last: tuple[str, Optional[torch.Tensor]] = ("", None)
+        self._check_ambiguous()
+        self._check_missing([*adapters_of(model), *checked_names(model, new)])
 
     def has(self, name: str) -> bool:
         return bool(self._keys[name])
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def check(self, name: str, parameter: nn.Parameter) -> None:
+        """Throws where the file's tensor cannot be the parameter's value."""
         key = self._keys[name]
-        return tuple(self._where[key].get_slice(key).get_shape())
+        tensor = self._where[key].get_slice(key)
+        if tensor.get_dtype() not in ("F32", "BF16", "F16"):
+            raise lib.ConfigError(
+                f"offload: {name}: {key} in {self._directory} is {tensor.get_dtype()} (quantized "
+                "weights are not trained: give a directory with float32, bfloat16 or float16)"
+            )
+        if tuple(tensor.get_shape()) != tuple(parameter.shape):
+            raise lib.ConfigError(
+                f"offload: {name}: shape {tuple(tensor.get_shape())} in the file, "
+                f"{tuple(parameter.shape)} in the model (give the directory of this model)"
+            )
 
     def values(self, name: str) -> torch.Tensor:
         if not self._keys[name]:
@@ -73,13 +89,70 @@ class FileSource:
         assert tensor is not None
         return tensor
 
-    def _key(self, name: str) -> str:
-        plain = name.replace(".base_layer.", ".").removeprefix("base_model.model.")
-        _, _, inner = plain.partition(".")
-        for key in (name, plain, inner, "model." + plain):
-            if key in self._where:
-                return key
+    def _key(self, names: Sequence[str]) -> str:
+        for name in names:
+            plain = name.replace(".base_layer.", ".").replace(".original_module.", ".")
+            plain = plain.removeprefix("base_model.model.")
+            _, _, inner = plain.partition(".")
+            for key in (name, plain, inner, "model." + plain):
+                if key in self._where:
+                    return key
         return ""
+
+    def _check_ambiguous(self) -> None:
+        name_of: dict[str, str] = {}
+        for name, key in self._keys.items():
+            other = name_of.setdefault(key, name)
+            if key and other != name:
+                raise lib.ConfigError(
+                    f"offload: weights: {self._directory}: {key} may be {other} or {name} (save the "
+                    "whole model with save_pretrained, and give that directory)"
+                )
+
+    def _check_missing(self, others: Collection[str]) -> None:
+        missing = [n for n, key in self._keys.items() if not key and not _is_below(n, others)]
+        if not missing:
+            return
+        unused = sorted(set(self._where) - set(self._keys.values()))
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        raise lib.ConfigError(
+            f"offload: weights: {self._directory}: it has no tensors {', '.join(missing[:8])}{more}"
+            + (f"; nothing has the name of its {unused[0]}" if unused else "")
+            + " (Transformers saves some models under other names: load such a model with "
+            "from_pretrained() and leave weights out, or call model.load_state_dict() after "
+            "offload(); new=[...] names parameters or modules whose values are the model's)"
+        )
+
+
+def _is_below(name: str, others: Collection[str]) -> bool:
+    return any(name == other or name.startswith(other + ".") for other in others)
+
+
+def names_of(model: nn.Module) -> list[list[str]]:
+    """All names of each parameter, the first one first."""
+    found: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        found.setdefault(id(parameter), []).append(name)
+    return list(found.values())
+
+
+def adapters_of(model: nn.Module) -> list[str]:
+    """Modules and parameters that PEFT has added."""
+    found = ["prompt_encoder"] if hasattr(model, "peft_config") else []
+    for path, module in model.named_modules():
+        for name in getattr(module, "adapter_layer_names", ()):
+            found.append(f"{path}.{name}" if path else name)
+    return found
+
+
+def checked_names(model: nn.Module, new: Collection[str]) -> Collection[str]:
+    names = [name for every in names_of(model) for name in every]
+    for each in [new] if isinstance(new, str) else new:
+        if isinstance(new, str) or not any(_is_below(name, [each]) for name in names):
+            raise lib.ConfigError(
+                f"offload: new: {each}: no parameter or module of the model (give a list of names)"
+            )
+    return new
 
 
 def fill(source: Source, name: str, first: int, out: "np.ndarray") -> None:
@@ -91,11 +164,7 @@ def fill(source: Source, name: str, first: int, out: "np.ndarray") -> None:
 def check_source(source: Source, name: str, parameter: nn.Parameter) -> None:
     """Throws where a parameter has no value, or one of another shape."""
     if isinstance(source, FileSource) and source.has(name):
-        if source.shape(name) != tuple(parameter.shape):
-            raise lib.ConfigError(
-                f"offload: {name}: shape {source.shape(name)} in the file, {tuple(parameter.shape)} "
-                "in the model (give the directory of this model)"
-            )
+        source.check(name, parameter)
     elif parameter.device.type == "meta":
         raise lib.ConfigError(
             f"offload: {name}: it is on the meta device and has no value (give the directory that "
@@ -103,11 +172,21 @@ def check_source(source: Source, name: str, parameter: nn.Parameter) -> None:
         )
 
 
-def materialize(model: nn.Module, device: torch.device) -> None:
+Replaced = list[tuple[nn.Module, str, nn.Parameter]]
+
+
+def materialize(model: nn.Module, device: torch.device) -> Replaced:
     """Replaces parameters on the meta device by ones on the device; they get their values later, and
-    stay shared."""
+    stay shared. Returns those that were replaced."""
+    for name, buffer in model.named_buffers():
+        if buffer.device.type == "meta":
+            raise lib.ConfigError(
+                f"offload: {name}: the buffer is on the meta device (make the model with "
+                "accelerate.init_empty_weights(), which leaves buffers alone)"
+            )
     made: dict[int, nn.Parameter] = {}
-    for path, module in model.named_modules():
+    replaced: Replaced = []
+    for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter.device.type == "meta":
                 nan = torch.full((), float("nan"), dtype=parameter.dtype, device=device)
@@ -116,9 +195,5 @@ def materialize(model: nn.Module, device: torch.device) -> None:
                     id(parameter), nn.Parameter(nan, requires_grad=parameter.requires_grad)
                 )
                 setattr(module, name, new)
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            if buffer.device.type == "meta":
-                raise lib.ConfigError(
-                    f"offload: {path}.{name}: the buffer is on the meta device (make the model with "
-                    "accelerate.init_empty_weights(), which leaves buffers alone)"
-                )
+                replaced.append((module, name, parameter))
+    return replaced
