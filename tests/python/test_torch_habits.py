@@ -210,7 +210,7 @@ SAYS = {
     "torch.save of the model": (lambda case: torch.save(case.model, os.devnull), "state_dict"),
     "a weight of another shape": (
         lambda case: case.state.reload({"norm.bias": torch.zeros(3)}),
-        "3 values are given, it has 24",
+        r"norm.bias: shape \(3,\) is given, it has \(24,\)",
     ),
     "values of a weight": (lambda case: case.weight.sum(), "state_dict"),
 }
@@ -231,8 +231,6 @@ def test_training_goes_on_after(name, expected, tmp_path):
         attempt, words = SAYS[name]
         with pytest.raises(strata.Error, match=words):
             attempt(case)
-    if name == "a weight of another shape":
-        return  # a load that failed has lost the state
     losses += case.train(range(BEFORE, STEPS))
     assert losses == pytest.approx(expected, rel=2e-5)
 

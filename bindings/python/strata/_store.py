@@ -259,6 +259,8 @@ class Store:
         weights alone. `exp_avg` and `exp_avg_sq` are moments
         that have seen `updates` updates; without them moments are zero.
         """
+        if checkpoint is not None:
+            check_checkpoint(checkpoint)
         self._forget_views("load")
         if (exp_avg is None) != (exp_avg_sq is None):
             raise lib.UsageError("load: one of exp_avg and exp_avg_sq alone (give both or none)")
@@ -485,6 +487,14 @@ def _close_lent() -> None:
     for store in list(_LENT):
         lib.close_quietly("store_close", store._handle)
         store._handle = None
+
+
+def check_checkpoint(path: Union[str, "os.PathLike[str]"]) -> None:
+    if not os.path.isfile(os.path.join(os.fspath(path), "manifest.json")):
+        raise lib.ConfigError(
+            f"load: checkpoint {os.fspath(path)}: it is no directory with a manifest.json (give a path "
+            "that save() returned)"
+        )
 
 
 def _pass(name: str) -> int:

@@ -56,6 +56,22 @@ class Copies:
         return found
 
 
+def check_values(plane: str, name: str, values: Any, shape: torch.Size) -> None:
+    """Throws where they are no tensor of that shape with values of its own."""
+    if not isinstance(values, torch.Tensor):
+        raise lib.ConfigError(f"load: {plane} of {name}: a {type(values).__name__} (give a tensor)")
+    if values.shape != shape and not (values.numel() == 1 and shape.numel() == 1):
+        raise lib.ConfigError(
+            f"load: {plane} of {name}: shape {tuple(values.shape)} is given, it has {tuple(shape)} "
+            "(give those of this model)"
+        )
+    if values.device.type == "meta" or values.layout != torch.strided or values.is_complex():
+        raise lib.ConfigError(
+            f"load: {plane} of {name}: {values.dtype} on {values.device}, {values.layout} (give a "
+            "dense tensor of real numbers with values)"
+        )
+
+
 def fill_of(tensors: Tensors) -> Callable[[str, int, "np.ndarray"], None]:
     """What Store.load() asks for: elements from `first` on, float32."""
 

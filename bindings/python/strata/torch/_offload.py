@@ -13,9 +13,9 @@ from torch import nn
 
 from .. import _library as lib
 from .._plan import Options, Plan
-from .._store import GroupUpdate, StepResult, Store, Unit, Use
+from .._store import GroupUpdate, StepResult, Store, Unit, Use, check_checkpoint
 from ._binder import Binder, take_away
-from ._copies import Copies, Tensors, fill_of
+from ._copies import Copies, Tensors, check_values, fill_of
 from ._device import Buffers, Given, device_of, options_of
 from ._habits import Habits, StoredParameter, refuse_other_training
 from ._parts import Part, parts_of
@@ -348,6 +348,10 @@ class Offloaded:
             found.update(self._copies.of(self.store, "weights", sizes))
         return {key: found[name] for key, name in names.items() if name}
 
+    def first_of_ranks(self, value: Any) -> Any:
+        """What the first of the ranks that share the state gives."""
+        return self._ranks.of_first(value)
+
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
         self.reload({self._name(name): values for name, values in weights.items()})
 
@@ -359,6 +363,7 @@ class Offloaded:
         updates: Optional[int] = None,
     ) -> None:
         """Replaces weights by name, and moments and their count of updates where they are given."""
+        self._check_planes({"weights": weights, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}, updates)
         self._idle("load")
         missing = {name for name in [*self._unit_of, *self.kept] if name not in weights}
         known = dict(weights)
@@ -376,6 +381,17 @@ class Offloaded:
             fill_of(known), exp_avg=fill_of(first), exp_avg_sq=fill_of(second), updates=updates
         )
 
+    def _check_planes(self, planes: dict[str, Optional[Tensors]], updates: Optional[int]) -> None:
+        """Throws before anything is lost, where values cannot be loaded."""
+        for plane, tensors in planes.items():
+            for name, values in (tensors or {}).items():
+                if name not in self._unit_of and name not in self.kept:
+                    raise lib.ConfigError(f"load: {name}: it is not in the store (give its own names)")
+                check_values(plane, name, values, self._parameters[name].shape)
+            for name in self._numbers:
+                if updates and plane != "weights" and tensors is not None and name not in tensors:
+                    raise lib.ConfigError(f"load: {name}: it has no {plane} (give it for all weights)")
+
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
         """Writes a checkpoint of trained weights and moments below the directory; returns its path."""
         self._idle("save")
@@ -384,6 +400,7 @@ class Offloaded:
     def load(self, checkpoint: Union[str, "os.PathLike[str]"]) -> None:
         """Loads what save() wrote."""
         self._idle("load")
+        check_checkpoint(checkpoint)
         frozen = self._frozen()
         self.store.load(fill_of(frozen) if frozen else None, checkpoint)
 

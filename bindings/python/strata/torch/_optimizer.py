@@ -28,8 +28,8 @@ class Optimizer(torch.optim.Optimizer):
     params: parameters or groups of them, with "lr" and "weight_decay" by group; without it all that
         are trained. As in PyTorch, weight decay is for all parameters of a group.
     clip: the largest norm of all gradients.
-    checkpoints: a directory. state_dict() then writes a checkpoint of the store there and has its
-        path. Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
+    checkpoints: a directory. state_dict() then writes a checkpoint of the store there, which replaces
+        no other, and has its path; load_state_dict() finds it there also after a move. Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
 
     betas and eps are options of offload(). result: what the last step() did.
     """
@@ -83,11 +83,7 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         settings = {}
         for group in self.param_groups:
-            if tuple(group["betas"]) != self._store_of.betas or group["eps"] != self._store_of.eps:
-                raise lib.ConfigError(
-                    "Optimizer: betas or eps of a group changed (they are options of offload(); "
-                    "schedulers have cycle_momentum=False)"
-                )
+            self._check_group(group)
             for parameter in group["params"]:
                 name = self._store_of.name_of(parameter)
                 settings[name] = (float(group["lr"]), float(group["weight_decay"]))
@@ -131,8 +127,9 @@ class Optimizer(torch.optim.Optimizer):
         if updates == 0:
             return packed
         if self.checkpoints is not None:
-            path = os.path.abspath(self._store_of.save(self.checkpoints))
-            return {**packed, "strata_checkpoint": path}
+            path = os.path.abspath(self._store_of.save(self._fresh_directory()))
+            below = os.path.relpath(path, self.checkpoints)
+            return {**packed, "strata_checkpoint": path, "strata_checkpoint_below": below}
         moments, second = self._store_of.plane("exp_avg"), self._store_of.plane("exp_avg_sq")
         masters = self._store_of.state_dict() if self._store_of.has_masters else {}
         for index, parameter in enumerate(self._parameters()):
@@ -145,14 +142,31 @@ class Optimizer(torch.optim.Optimizer):
             packed["state"][index] = of
         return packed
 
+    def _fresh_directory(self) -> str:
+        """`checkpoints`, or one below it where that has a checkpoint of this step already, which an
+        earlier state_dict() may name."""
+        assert self.checkpoints is not None
+        step = self._store_of.store.statistics().steps
+        above = os.path.abspath(self.checkpoints)
+        fresh, number = above, 1
+        while os.path.exists(os.path.join(fresh, f"step-{step:06d}")):
+            number += 1
+            fresh = os.path.join(above, f"again-{number}")
+        directory: str = self._store_of.first_of_ranks(fresh)
+        return directory
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        checkpoint = state_dict.get("strata_checkpoint")
-        groups = {"state": {}, "param_groups": state_dict["param_groups"]}
-        super().load_state_dict(groups)
-        if checkpoint is not None:
-            self._store_of.load(checkpoint)
-            return
-        state = state_dict["state"]
+        """Loads what state_dict() gave, or the state of torch.optim.AdamW. A state that cannot be loaded
+        is refused before anything changes."""
+        groups = state_dict["param_groups"]
+        self._check_groups(groups)
+        if "strata_checkpoint" in state_dict:
+            self._store_of.load(self._find_checkpoint(state_dict))
+        else:
+            self._load_planes(state_dict["state"])
+        super().load_state_dict({"state": {}, "param_groups": groups})
+
+    def _load_planes(self, state: dict[int, Any]) -> None:
         if not state and self._store_of.updates() == 0:
             return
         planes: dict[str, dict[str, torch.Tensor]] = {"exp_avg": {}, "exp_avg_sq": {}, "master": {}}
@@ -164,6 +178,45 @@ class Optimizer(torch.optim.Optimizer):
                 if key in of:
                     plane[self._store_of.name_of(parameter)] = of[key]
         self._store_of.reload(planes["master"], planes["exp_avg"], planes["exp_avg_sq"], updates)
+
+    def _check_groups(self, groups: list[dict[str, Any]]) -> None:
+        given = [len(group["params"]) for group in groups]
+        own = [len(group["params"]) for group in self.param_groups]
+        if given != own:
+            raise lib.ConfigError(
+                f"Optimizer.load_state_dict: groups of {given} parameters are given, these are of {own} "
+                "(make the optimizer with the same groups)"
+            )
+        for group in groups:
+            self._check_group(group)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        betas, eps = self._store_of.betas, self._store_of.eps
+        if tuple(group.get("betas", betas)) != betas or group.get("eps", eps) != eps:
+            raise lib.ConfigError(
+                f"Optimizer: a group has betas {group.get('betas')} and eps {group.get('eps')}, the "
+                f"store {betas} and {eps} (they are options of offload(); schedulers have "
+                "cycle_momentum=False)"
+            )
+
+    def _find_checkpoint(self, state_dict: dict[str, Any]) -> str:
+        """Where it was, or at its place below `checkpoints`."""
+        path: str = state_dict["strata_checkpoint"]
+        if os.path.exists(path):
+            return path
+        if self.checkpoints is None:
+            raise lib.ConfigError(
+                f"Optimizer.load_state_dict: checkpoint {path}: it does not exist (make the optimizer "
+                "with checkpoints=DIR, where DIR is the directory that it was saved below)"
+            )
+        below = state_dict.get("strata_checkpoint_below", os.path.basename(path))
+        moved = os.path.join(os.path.abspath(self.checkpoints), below)
+        if not os.path.exists(moved):
+            raise lib.ConfigError(
+                f"Optimizer.load_state_dict: checkpoint {path}: it does not exist, nor does {moved} "
+                "(give the directory that it is below now as checkpoints=DIR)"
+            )
+        return moved
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]

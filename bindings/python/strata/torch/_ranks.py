@@ -73,6 +73,10 @@ class Ranks:
         distributed.broadcast_object_list(values, first, group=self._group)
         return values[0]
 
+    def of_first(self, value: Any) -> Any:
+        """Where ranks share one state, what the first gives."""
+        return self._first(value) if self.shards else value
+
     def mean(self, gradient: torch.Tensor) -> torch.Tensor:
         """What a gradient adds to that of the store: its mean over the ranks, float32 where there are
         several; or, where the store sums, its part of the mean."""

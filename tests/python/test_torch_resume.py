@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State that cannot be loaded is refused before anything changes, and saved state is never lost."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import strata  # noqa: E402
+import strata.torch  # noqa: E402
+from torch_models import loss_of, new_model, options  # noqa: E402
+
+
+def offloaded(**more):
+    model = new_model()
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+    return model, strata.torch.Optimizer(state, lr=1e-2, **more)
+
+
+def train(model, optimizer, steps):
+    for step in steps:
+        loss_of(model, step).backward()
+        optimizer.step()
+
+
+def of_another_shape(state):
+    state["state"][0]["exp_avg"] = torch.zeros(3)
+
+
+def on_meta(state):
+    state["state"][0]["exp_avg_sq"] = state["state"][0]["exp_avg_sq"].to("meta")
+
+
+def without_a_moment(state):
+    del state["state"][2]["exp_avg"]
+
+
+def in_other_groups(state):
+    state["param_groups"][0]["params"].pop()
+
+
+def with_other_betas(state):
+    state["param_groups"][0]["betas"] = (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (of_another_shape, r"exp_avg of embedding.weight: shape \(3,\)"),
+        (on_meta, "exp_avg_sq of embedding.weight: .*meta"),
+        (without_a_moment, "blocks.0.norm.bias: it has no exp_avg"),
+        (in_other_groups, "the same groups"),
+        (with_other_betas, "betas"),
+    ],
+)
+def test_a_state_that_cannot_be_loaded_changes_nothing(change, words):
+    model, optimizer = offloaded()
+    train(model, optimizer, range(2))
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    given = copy.deepcopy(before[1])
+    given["param_groups"][0]["lr"] = 7.0
+    change(given)
+    with pytest.raises(strata.ConfigError, match=words):
+        optimizer.load_state_dict(given)
+    assert optimizer.param_groups[0]["lr"] == 1e-2
+    now = optimizer.state_dict()
+    assert all(torch.equal(values, before[0][name]) for name, values in model.state_dict().items())
+    for index, of in before[1]["state"].items():
+        assert all(torch.equal(values, now["state"][index][key]) for key, values in of.items())
+    train(model, optimizer, [2])
+
+
+def test_weights_that_cannot_be_loaded_change_nothing():
+    model, optimizer = offloaded()
+    before = model.state_dict()
+    for wrong in (torch.zeros(3), before["norm.bias"].to("meta")):
+        with pytest.raises((strata.ConfigError, RuntimeError), match="norm.bias"):
+            model.load_state_dict({**before, "norm.bias": wrong})
+        assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
+def test_a_checkpoint_that_is_not_there_changes_nothing(tmp_path):
+    model, optimizer = offloaded(checkpoints=tmp_path / "checkpoints")
+    train(model, optimizer, range(2))
+    saved, before = optimizer.state_dict(), model.state_dict()
+    (tmp_path / "checkpoints").rename(tmp_path / "moved")
+    with pytest.raises(strata.ConfigError, match="it does not exist, nor does .*checkpoints=DIR"):
+        optimizer.load_state_dict(saved)
+    with pytest.raises(strata.ConfigError, match="manifest.json"):
+        optimizer._store_of.load(tmp_path)
+    with pytest.raises(strata.ConfigError, match="manifest.json"):
+        optimizer._store_of.store.load(checkpoint=tmp_path)
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+    train(model, optimizer, [2])
+    twin, other = offloaded(checkpoints=tmp_path / "moved")
+    other.load_state_dict(saved)
+    assert all(torch.equal(values, before[name]) for name, values in twin.state_dict().items())
+
+
+def test_a_saved_state_is_never_written_over(tmp_path):
+    model, optimizer = offloaded(checkpoints=tmp_path / "checkpoints")
+    saved, new = [], {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
+    for first in (0, 10, 20):
+        optimizer.load_state_dict(new)
+        model.load_state_dict(new_model().state_dict())
+        train(model, optimizer, range(first, first + 3))
+        (loss_of(model, 0) * float("nan")).backward()  # a step without an update
+        optimizer.step()
+        saved.append((optimizer.state_dict(), model.state_dict()))
+    assert len({state["strata_checkpoint"] for state, _ in saved}) == 3
+    (tmp_path / "checkpoints").rename(tmp_path / "moved")
+    optimizer.checkpoints = tmp_path / "moved"
+    for state, weights in saved:
+        optimizer.load_state_dict(state)
+        assert all(torch.equal(values, weights[name]) for name, values in model.state_dict().items())
