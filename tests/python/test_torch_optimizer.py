@@ -110,6 +110,18 @@ def test_the_state_of_adamw_may_be_loaded_and_the_other_way_round():
     assert adamw.state[twin.norm.bias]["step"] == 5
 
 
+def test_a_second_optimizer_for_other_parameters_is_refused():
+    model = new_model()
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+    blocks, others = list(model.blocks.parameters()), [*model.embedding.parameters()]
+    optimizer = strata.torch.Optimizer(state, blocks, lr=1e-2)
+    with pytest.raises(strata.UsageError, match="one optimizer with groups"):
+        strata.torch.Optimizer(state, others, lr=1e-2)
+    optimizer = strata.torch.Optimizer(state, blocks, lr=1e-2)
+    del optimizer
+    strata.torch.Optimizer(state, lr=1e-2)
+
+
 def test_what_cannot_work_says_what_to_call():
     model, state, optimizer = offloaded()
     weight = model.blocks[0].up.weight

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer of Transformers, Accelerate and TRL train a model over a store as they are."""
 
+import json
+import os
+import socket
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -49,13 +55,13 @@ class Recording(transformers.TrainerCallback):
             self.losses += [float(logs["loss"]), float(logs["grad_norm"])]
 
 
-def train(folder, offloads, resume=False, **more):
+def train(folder, offloads, resume=False, group=None, **more):
     model = llama()
     model.train()
     optimizer = None
     if offloads:
         given = {"threads": 1, "accumulate": 2}
-        state = strata.torch.offload(model, lambda: loss_of_llama(model, 0), given)
+        state = strata.torch.offload(model, lambda: loss_of_llama(model, 0), given, group=group)
         optimizer = strata.torch.Optimizer(state, lr=1e-2, weight_decay=0.01)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
@@ -125,3 +131,42 @@ def test_a_loop_of_accelerate_accumulates():
         assert all(values.isfinite().all() for values in weights.values())
     assert losses[1] == pytest.approx(losses[0], rel=2e-5)
     assert len(losses[0]) == 6
+
+
+RANK = """
+import json, sys
+import torch.distributed
+from test_torch_trainer import train
+torch.distributed.init_process_group("gloo")
+offloads = sys.argv[2] == "strata"
+group = torch.distributed.group.WORLD if offloads else None
+losses, _, _ = train(sys.argv[1], offloads, group=group, ddp_backend="gloo")
+print("losses", json.dumps(losses), flush=True)
+"""
+
+
+def losses_of_two_ranks(folder, kind):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    given["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(folder), kind],
+            env={**given, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    line = next(line for line in outputs[0].splitlines() if line.startswith("losses "))
+    return json.loads(line.removeprefix("losses "))
+
+
+def test_the_trainer_of_two_ranks_has_the_losses_of_distributed_data_parallel(tmp_path):
+    expected = losses_of_two_ranks(tmp_path / "plain", "plain")
+    losses = losses_of_two_ranks(tmp_path / "strata", "strata")
+    assert len(losses) == 6
+    assert losses == pytest.approx(expected, rel=1e-3)  # logged with few digits

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Union
 
@@ -72,6 +73,7 @@ class Offloaded:
             )
         self._ranks = ranks or Ranks(None)
         self._habits: Optional[Habits] = None
+        self.optimizer: Optional["weakref.ref[Any]"] = None
         self._options = {
             **_DEFAULTS,
             **(options or {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from typing import Any, Callable, Iterable, Optional, Union
 
 import torch
@@ -56,6 +57,17 @@ class Optimizer(torch.optim.Optimizer):
         defaults = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
         super().__init__(given, defaults)
         self._is_open = False
+        self._refuse_second()
+
+    def _refuse_second(self) -> None:
+        """Optimizers of one model that share its parameters out: the step of the first is that of all."""
+        other = self._store_of.optimizer() if self._store_of.optimizer is not None else None
+        if other is not None and set(other._parameters()) != set(self._parameters()):
+            raise lib.UsageError(
+                "Optimizer: the model has another one, for other parameters (a step is that of all "
+                "parameters: make one optimizer with groups, and delete the other before)"
+            )
+        self._store_of.optimizer = weakref.ref(self)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if not self._is_open:
@@ -104,17 +116,31 @@ class Optimizer(torch.optim.Optimizer):
         return self._norm
 
     def attach(self, trainer: Any) -> None:
-        """Lets a Trainer of Transformers, or an Accelerator, clip gradients in step(). Call it before
-        the training; without it they read param.grad, which is an error."""
+        """Lets a Trainer of Transformers, or an Accelerator, clip gradients in step(), and leave them
+        to the store's ranks. Call it before the training and before prepare(); without it they read
+        param.grad, which is an error."""
 
         def clip(_parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
             if norm_type != 2:
                 raise lib.ConfigError(f"clip_grad_norm_: norm {norm_type} (give 2)")
             return self.clip_grad_norm_(max_norm)
 
-        getattr(trainer, "accelerator", trainer).clip_grad_norm_ = clip
+        accelerator = getattr(trainer, "accelerator", trainer)
+        accelerator.clip_grad_norm_ = clip
+        self._leave_as_it_is(accelerator)
         if hasattr(trainer, "_mixed_mesh_grads"):
             trainer._mixed_mesh_grads = False  # which it would look at gradients for
+
+    def _leave_as_it_is(self, accelerator: Any) -> None:
+        """Keeps the accelerator from wrapping the model in DistributedDataParallel and the like."""
+        prepare_model = accelerator.prepare_model
+
+        def prepare(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
+            if model is self._store_of.model:
+                return prepare_model(model, *arguments[:1], **{**keywords, "evaluation_mode": True})
+            return prepare_model(model, *arguments, **keywords)
+
+        accelerator.prepare_model = prepare
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients since the last step with their clip, and what an exception left."""
