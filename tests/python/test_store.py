@@ -3,6 +3,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 import threading
 import unittest
@@ -327,6 +328,65 @@ class Stores(unittest.TestCase):
         with self.assertRaises(strata.HandleError):
             store.begin()
         self.assertTrue(issubclass(strata.DoesNotFit, MemoryError))
+
+    def test_names_and_texts_that_no_unit_has_are_refused(self):
+        shapes = {"a": (8, 8), "b": (8,)}
+        for words, given in (
+            ("frozen: c: no unit", {"frozen": ["c"]}),
+            ("frozen: the text 'b'", {"frozen": "b"}),
+            ("groups: c: no unit", {"groups": {"c": 1}}),
+            ("sources: c: no unit", {"sources": {"c": strata.Source("nowhere")}}),
+        ):
+            with self.assertRaisesRegex(strata.ConfigError, words):
+                strata.Store([strata.Unit("u", shapes, **given)], OPTIONS)
+        with self.assertRaisesRegex(strata.ConfigError, "a: shape 8"):
+            strata.Store([strata.Unit("u", {"a": 8})], OPTIONS)
+        with self.assertRaisesRegex(strata.ConfigError, "order: units: the text 'in'"):
+            strata.Store(UNITS, OPTIONS, order=[strata.Use("in", "forward")])
+
+    def test_values_that_do_not_fit_are_refused_and_lose_nothing(self):
+        given = weights()
+        with loaded() as store:
+            before = store.state()
+            for name, shape in (("in.weight", (9, 12)), ("in.bias", (13,)), ("out.weight", (6,))):
+                wrong = {**given, name: np.zeros(shape)}
+                with self.assertRaisesRegex(strata.ConfigError, f"{name}: weights of shape"):
+                    store.load(wrong)
+                with self.assertRaisesRegex(strata.ConfigError, f"{name}: exp_avg of shape"):
+                    store.load(given, exp_avg=wrong, exp_avg_sq=given, updates=1)
+            with self.assertRaisesRegex(strata.ConfigError, "in.weight: no values are given"):
+                store.load()
+            with self.assertRaisesRegex(strata.ConfigError, "manifest.json"):
+                store.load(checkpoint=self.folder.name)
+            for name, values in store.state().items():
+                np.testing.assert_array_equal(values, before[name])
+
+    def test_a_view_shows_all_after_a_release_that_was_refused(self):
+        with loaded() as store:
+            store.begin()
+            for unit in UNITS:
+                store.acquire(unit.name, "forward")
+                store.release()
+            view = store.acquire("out", "backward")
+            gradient = view.gradient("out.weight")
+            with self.assertRaisesRegex(strata.UsageError, "in use"):
+                store.release()
+            np.testing.assert_array_equal(view["out.weight"], weights()["out.weight"])
+            del gradient
+            self.assertEqual(view.gradient("out.weight").shape, (7,))
+            store.release()
+            store.discard()
+
+    def test_an_interrupt_ends_a_load_and_is_raised(self):
+        def interrupted(name, first, out):
+            os.kill(os.getpid(), signal.SIGINT)
+            out[...] = 7
+
+        handler = signal.getsignal(signal.SIGINT)
+        with loaded() as store:
+            with self.assertRaises(KeyboardInterrupt):
+                store.load(interrupted)
+            self.assertIs(signal.getsignal(signal.SIGINT), handler)
 
     def test_what_a_callback_raises_is_raised(self):
         store = strata.Store(UNITS, OPTIONS)

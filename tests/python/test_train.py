@@ -2,7 +2,10 @@
 """strata.plan, strata.train and strata.Model on a small model directory."""
 
 import os
+import shutil
+import signal
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -66,6 +69,19 @@ class Runs(unittest.TestCase):
 
         with self.assertRaises(KeyboardInterrupt):
             strata.train(self.run_options, force=True, progress=interrupted)
+
+    def test_an_interrupt_stops_a_run_that_has_its_checkpoint(self):
+        for progress in (None, lambda step: None):
+            options = {**self.run_options, "steps": 10**6, "force": True}
+            handler = signal.getsignal(signal.SIGINT)
+            timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                strata.train(options, progress=progress)
+            timer.join()
+            self.assertIs(signal.getsignal(signal.SIGINT), handler)
+            self.assertTrue(list(self.folder.glob("run/**/manifest.json")))
+            shutil.rmtree(self.folder / "run")
 
     def test_a_model_is_driven(self):
         tokens = (np.arange(16) ** 2 % 59).reshape(2, 1, 8)

@@ -28,8 +28,9 @@ from ._library import (
 )
 from ._plan import Plan
 from ._ranks import Ranks, Transport
-from ._store import GroupUpdate, Source, Statistics, StepResult, Store, Unit, Use
+from ._store import Store
 from ._train import Model, RunResult, StepReport, plan, train
+from ._units import GroupUpdate, Source, Statistics, StepResult, Unit, Use
 from ._view import DeviceMemory, View
 
 __all__ = [

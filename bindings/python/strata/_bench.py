@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from . import _library as lib
+from ._callbacks import Guard, sinks_of
 from ._plan import Options, options_text
 
 
@@ -60,9 +61,9 @@ def bench_io(
     progress: called after each measurement. When it raises, the measurements end, and what it
         raised is raised here.
     """
-    sinks, _kept = lib.sinks_of(log)
+    sinks, _kept = sinks_of(log)
     all_rates: list[DriveRates] = []
-    guarded = lib.Guard()
+    guarded = Guard()
 
     def take(rates: DriveRates) -> None:
         all_rates.append(rates)
@@ -70,10 +71,8 @@ def bench_io(
             progress(rates)
 
     measured = lib.ON_RATES(lambda _, at: guarded(lambda: take(_rates(at.contents))))
-    try:
+    with guarded:
         lib.call("bench_io", options_text(options, **more), c.byref(sinks), measured, None)
-    except lib.Interrupted:
-        guarded.raise_again()
     return all_rates
 
 

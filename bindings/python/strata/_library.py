@@ -443,34 +443,3 @@ def close_quietly(name: str, handle: Optional[int]) -> None:
     """Closes a handle where nobody can be told of a failure."""
     if handle is not None and _library is not None:
         getattr(_library, "strata_" + name)(handle)
-
-
-class Guard:
-    """Calls functions for the library, which must see no exception, and keeps the first that came."""
-
-    def __init__(self) -> None:
-        self._raised: Optional[BaseException] = None
-
-    def __call__(self, function: Callable[..., Any], *arguments: Any) -> int:
-        """What function(*arguments) returns, as a number; 1, which stops the library, if it raises."""
-        try:
-            return int(bool(function(*arguments)))
-        except BaseException as error:  # KeyboardInterrupt too
-            self._raised = self._raised or error
-            return 1
-
-    def raise_again(self) -> None:
-        if self._raised is not None:
-            raise self._raised from None
-
-
-def sinks_of(log: Optional[Callable[[int, str], None]]) -> tuple[Sinks, list[Any]]:
-    """Sinks that pass lines to log(level, line), and what must live as long as the handle."""
-    if log is None:
-        return Sinks(), []
-
-    def on_log(_context: Any, level: int, line: bytes) -> None:
-        log(level, line.decode(errors="replace"))
-
-    callback = LOG(on_log)
-    return Sinks(log=callback), [callback]

@@ -8,102 +8,19 @@ import ctypes as c
 import math
 import os
 import weakref
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, Type, Union
 
 from . import _library as lib
+from ._callbacks import Guard, sinks_of
 from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
-from ._values import Initial, fill as fill_values, floats
+from ._units import GroupUpdate, Statistics, StepResult, Unit, Use, check_order, check_units, set_source
+from ._values import Initial, check_values, fill as fill_values, floats
 from ._view import View
 
 if TYPE_CHECKING:
     import numpy as np
-
-@dataclass(frozen=True)
-class Source:
-    """A file that has a tensor's initial weights from byte `offset` on, row-major and without gaps.
-
-    dtype: "float32", "bfloat16" or "float16"; None: that of the weights."""
-
-    path: Union[str, "os.PathLike[str]"]
-    offset: int = 0
-    dtype: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A part of a model whose weights are used together, such as a layer.
-
-    tensors: shapes by name; names are unique within the store.
-    frozen: True, or the names of tensors that are not trained; they have no gradient and are not in
-        checkpoints.
-    groups: numbers of groups by name, from 1; step() has settings for each.
-    sources: files with initial weights by name, which load() then reads by itself.
-    """
-
-    name: str
-    tensors: Mapping[str, Sequence[int]]
-    frozen: Union[bool, Collection[str]] = False
-    groups: Mapping[str, int] = field(default_factory=dict)
-    sources: Mapping[str, Source] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class GroupUpdate:
-    """Settings of the tensors of a group in a step. All of them have the weight decay."""
-
-    lr: float
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
-class Use:
-    """A use in a micro-batch: units in memory together, for one pass, "forward" or "backward".
-
-    units: names of units; acquire() takes the first, used() gives the others.
-    seconds: how long the caller computes, for the plan; Store.use_seconds() measures it.
-    """
-
-    units: Sequence[str]
-    which: str
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """step: counted from 1. grad_norm: of all gradients, before clipping. applied: False when a
-    gradient was not finite and nothing was updated. loss: mean, nats; 0 for a store."""
-
-    step: int
-    grad_norm: float
-    applied: bool
-    loss: float = 0.0
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Counts since load: bytes of memory and scratch, bytes moved, and times of the last step."""
-
-    steps: int
-    updates: int
-    host_bytes: int
-    nvme_bytes: int
-    nvme_bytes_read: int
-    nvme_bytes_written: int
-    last_step_s: float
-    last_stall_s: float
-    device_bytes: int = 0
-
-
-def _set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:
-    if source.dtype is not None and source.dtype not in lib.DTYPES:
-        raise lib.ConfigError(f"{name}: source: dtype {source.dtype} (give one of {list(lib.DTYPES)})")
-    tensor.source = os.fsencode(source.path)
-    tensor.source_offset = source.offset
-    tensor.source_dtype = lib.DTYPES[source.dtype] if source.dtype is not None else 0
-
 
 
 class Store:
@@ -145,10 +62,12 @@ class Store:
         self._stale: list[View] = []  # ended while arrays over them existed
         self._lent: Optional[Lent] = None
         self._units = list(units)
+        check_units(self._units)
+        check_order(order or ())
         self._uses = 2 * len(self._units) if order is None else len(order)
         self._names: dict[str, tuple[int, int, tuple[int, ...]]] = {}
         self._infos: dict[str, lib.InfoStruct] = {}
-        sinks, self._kept = lib.sinks_of(log)
+        sinks, self._kept = sinks_of(log)
         handle = c.c_void_p()
         lib.call("store_open", options_text(options), c.byref(sinks), c.byref(handle))
         self._handle = handle.value
@@ -174,7 +93,7 @@ class Store:
                 group=unit.groups.get(name, 0),
             )
             if name in unit.sources:
-                _set_source(tensors[i], name, unit.sources[name])
+                set_source(tensors[i], name, unit.sources[name])
             self._names[name] = (index, i, tuple(int(size) for size in shape))
         given = lib.UnitStruct(
             name=unit.name.encode(),
@@ -261,11 +180,17 @@ class Store:
         """
         if checkpoint is not None:
             check_checkpoint(checkpoint)
+        shapes = {name: shape for name, (_, _, shape) in self._names.items()}
+        sourced = {name for unit in self._units for name in unit.sources}
+        needed = [] if checkpoint is not None else [name for name in shapes if name not in sourced]
+        check_values("weights", initial, shapes, needed)
+        check_values("exp_avg", exp_avg, shapes)
+        check_values("exp_avg_sq", exp_avg_sq, shapes)
         self._forget_views("load")
         if (exp_avg is None) != (exp_avg_sq is None):
             raise lib.UsageError("load: one of exp_avg and exp_avg_sq alone (give both or none)")
         planes = [initial, exp_avg, exp_avg_sq]
-        guarded = lib.Guard()
+        guarded = Guard()
         tensors = [list(unit.tensors) for unit in self._units]
 
         def fill(
@@ -280,11 +205,8 @@ class Store:
             struct.checkpoint = os.fsencode(checkpoint)
         if initial is not None:
             struct.fill = lib.FILL(fill)
-        try:
+        with guarded:
             self._call("store_load", c.byref(struct))
-        except lib.Error:
-            guarded.raise_again()
-            raise
 
     def begin(self) -> None:
         """Begins a step."""
@@ -407,7 +329,7 @@ class Store:
         """Calls take(name, first, values) for the pieces of one plane of all trained tensors, with
         the elements from `first` on, float32, which are valid until it returns."""
         tensors = [list(unit.tensors) for unit in self._units]
-        guarded = lib.Guard()
+        guarded = Guard()
 
         def visit(
             _: Any, _plane: int, unit: int, tensor: int, first: int, count: int, values: int
@@ -417,11 +339,8 @@ class Store:
 
             return guarded(hand_on)
 
-        try:
+        with guarded:
             self._call("store_read", _plane(plane), lib.FILL(visit), None)
-        except lib.Error:
-            guarded.raise_again()
-            raise
 
     def statistics(self) -> Statistics:
         """Counts of what was done and moved. Not within a step."""

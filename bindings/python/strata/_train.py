@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Type, Union
 
 from . import _library as lib
+from ._callbacks import Guard, sinks_of
 from ._plan import Options, Plan, options_text, plan_of
-from ._store import StepResult
+from ._units import StepResult
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +70,7 @@ class Model:
         **more: Any,
     ) -> None:
         self._handle: Optional[int] = None
-        sinks, self._kept = lib.sinks_of(log)
+        sinks, self._kept = sinks_of(log)
         handle = c.c_void_p()
         where = None if cache is None else os.fsencode(cache)
         text = options_text(options, **more)
@@ -96,23 +97,22 @@ class Model:
 
         progress: called after each step, evaluated(step, loss) after each evaluation. When one
             returns True or raises, the run writes a checkpoint and ends; what it raised is raised
-            here.
+            here. Ctrl-C ends the run so, too, after the step that computes.
         """
-        guarded = lib.Guard()
+        guarded = Guard()
         callbacks = lib.CallbacksStruct()
-        if progress is not None:
-            to_progress = progress
-            callbacks.step = lib.ON_STEP(
-                lambda _, at: guarded(lambda: to_progress(_report(at.contents)) is True)
-            )
+        to_progress = progress or (lambda _: False)
+        callbacks.step = lib.ON_STEP(  # without progress, too: it sees an interrupt
+            lambda _, at: guarded(lambda: to_progress(_report(at.contents)) is True)
+        )
         if evaluated is not None:
             to_evaluated = evaluated
             callbacks.evaluated = lib.ON_EVALUATION(
                 lambda _, step, loss: guarded(lambda: to_evaluated(step, loss) is True)
             )
         result = lib.RunStruct()
-        self._call("train_run", c.byref(callbacks), c.byref(result))
-        guarded.raise_again()
+        with guarded:
+            self._call("train_run", c.byref(callbacks), c.byref(result))
         return RunResult(
             first_step=result.first_step,
             last_step=result.last_step,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes as c
-from typing import TYPE_CHECKING, Callable, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence, Union
 
 from . import _library as lib
 
@@ -22,6 +22,27 @@ def floats(address: int, count: int) -> "np.ndarray":
     import numpy as np
 
     return np.ctypeslib.as_array((c.c_float * count).from_address(address))
+
+
+def check_values(
+    plane: str,
+    given: Optional[Initial],
+    shapes: Mapping[str, tuple[int, ...]],
+    needed: Sequence[str] = (),
+) -> None:
+    """Throws where given values have another shape than their tensor, or needed ones are missing."""
+    import numpy as np
+
+    if callable(given):
+        return
+    for name in needed:
+        if given is None or name not in given:
+            raise lib.ConfigError(f"load: {name}: no values are given (give them)")
+    for name, values in (given or {}).items():
+        if name in shapes and np.shape(values) != shapes[name]:
+            raise lib.ConfigError(
+                f"load: {name}: {plane} of shape {np.shape(values)} (give {shapes[name]})"
+            )
 
 
 def fill(

@@ -59,11 +59,12 @@ class View:
         self._unit = unit
         self._type = "<f4" if width == 4 else "<u2"
         self.on_device = bool(struct.on_device)
-        self._buffers: dict[str, Union[c.Array[c.c_ubyte], DeviceMemory]] = {
-            "weights": self._memory(struct.weights, struct.count * width)
-        }
+        self._places = {"weights": (struct.weights, struct.count * width)}  # address, bytes
         if struct.gradient:
-            self._buffers["gradient"] = self._memory(struct.gradient, struct.count * 4)
+            self._places["gradient"] = (struct.gradient, struct.count * 4)
+        self._buffers: dict[str, Union[c.Array[c.c_ubyte], DeviceMemory]] = {
+            name: self._memory(*place) for name, place in self._places.items()
+        }
 
     def _memory(self, address: int, size: int) -> "Union[c.Array[c.c_ubyte], DeviceMemory]":
         if self.on_device:
@@ -135,13 +136,15 @@ class View:
             self._store._call("store_copy", gradient.address, sums.ctypes.data, sums.nbytes)
 
     def _free(self) -> bool:
-        """Whether no array over the unit is left."""
-        for name in list(self._buffers):
-            buffer = weakref.ref(self._buffers.pop(name))()
-            if buffer is not None:  # an array holds it
-                self._buffers[name] = buffer
-                return False
-        return True
+        """Whether no array over the unit is left; the view then shows nothing any more."""
+        references = {name: weakref.ref(buffer) for name, buffer in self._buffers.items()}
+        self._buffers = {}
+        held = {name: reference() for name, reference in references.items()}
+        if all(buffer is None for buffer in held.values()):
+            return True
+        for name, buffer in held.items():
+            self._buffers[name] = self._memory(*self._places[name]) if buffer is None else buffer
+        return False
 
     def __enter__(self) -> "View":
         return self

@@ -35,7 +35,7 @@ def in_backward() -> bool:
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
     """Calls it when the backward that this thread runs has ended without an exception."""
-    engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine: Any = torch.autograd.Variable._execution_engine
     engine.queue_callback(call)
 
 

@@ -14,7 +14,8 @@ from torch import nn
 
 from .. import _library as lib
 from .._plan import Options, Plan
-from .._store import GroupUpdate, StepResult, Store, Unit, Use, check_checkpoint
+from .._store import Store, check_checkpoint
+from .._units import GroupUpdate, StepResult, Unit, Use
 from ._binder import Binder, take_away
 from ._copies import Copies, Tensors, check_values, fill_of
 from ._device import Buffers, Given, device_of, options_of

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .. import _library as lib
-from .._store import StepResult
+from .._units import StepResult
 from ._offload import Offloaded
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from .. import _library as lib
-from .._store import Use
+from .._units import Use
 from ._autograd import in_backward
 from ._binder import Binder, Slot, drop_gradient, refuse_written, versions_of
 from ._device import new_bytes, tensor_over

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from .. import _library as lib
-from .._store import Store, Use
+from .._store import Store
+from .._units import Use
 from .._view import View
 from ._binder import Slot, drop_gradient, gradient_of, set_values, take_away
 from ._device import Streams, tensor_over
