@@ -17,6 +17,17 @@ from .._store import Store
 Tensors = Mapping[str, torch.Tensor]
 
 
+# From this many elements on PyTorch shares a copy out among threads.
+_SHARED_OUT = 32768
+
+
+def copy_alone(to: torch.Tensor, values: torch.Tensor) -> None:
+    """Copies without other threads, for callbacks, which run on a thread of the store. A second team of
+    OpenMP threads would make both sleep where they spin otherwise, at each of PyTorch's operations."""
+    for part, given in zip(to.split(_SHARED_OUT - 1), values.split(_SHARED_OUT - 1)):
+        part.copy_(given)
+
+
 class Copies:
     """Makes tensors for copies: in memory, or in the first directory of `nvme`, in files without a
     name. The system writes those back when memory is short, and frees them with the tensor."""
@@ -50,7 +61,7 @@ class Copies:
             if name not in found:
                 found[name] = self.new(*wanted[name])
             part = found[name].view(-1)[first : first + values.size]
-            part.copy_(torch.from_numpy(values))
+            copy_alone(part, torch.from_numpy(values))
 
         store.visit(plane, visit)
         return found
@@ -82,6 +93,6 @@ def fill_of(tensors: Tensors) -> Callable[[str, int, "np.ndarray"], None]:
                 f"load: {name}: {values.numel()} values are given, it has {first + out.size} or more "
                 "(give those of this model)"
             )
-        torch.from_numpy(out).copy_(values[first : first + out.size])
+        copy_alone(torch.from_numpy(out), values[first : first + out.size])
 
     return fill

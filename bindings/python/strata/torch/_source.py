@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .. import _library as lib
+from ._copies import copy_alone
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,7 +159,7 @@ def checked_names(model: nn.Module, new: Collection[str]) -> Collection[str]:
 def fill(source: Source, name: str, first: int, out: "np.ndarray") -> None:
     """Fills out[n] with the elements from `first` on, in float32."""
     values = source.values(name).reshape(-1)[first : first + out.size]
-    torch.from_numpy(out).copy_(values)
+    copy_alone(torch.from_numpy(out), values)
 
 
 def check_source(source: Source, name: str, parameter: nn.Parameter) -> None:
