@@ -21,6 +21,7 @@
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
+#include "engine/base/interrupted.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "io/huge_memory.h"
@@ -181,7 +182,7 @@ int fill_with_zeros(const ScratchFile& file, uint64_t bytes, double deadline_s) 
     }
   }
   // Bytes written with O_DIRECT have their blocks; others must be flushed from the page cache.
-  return file.direct || fdatasync(file.fd) == 0 ? 0 : errno;
+  return file.direct || uninterrupted([&] { return fdatasync(file.fd); }) == 0 ? 0 : errno;
 }
 
 // Returns an errno value, or 0. Throws when the zeros needed exceed their limit, or the drive

@@ -12,6 +12,7 @@
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
+#include "engine/base/interrupted.h"
 #include "engine/base/units.h"
 
 namespace strata::checkpoint {
@@ -42,10 +43,7 @@ int open_direct(const std::string& path, int flags, bool* direct) {
 
 int reserve(int fd, const std::string& path, int64_t bytes) {
   const BlockingCall call("reserve space", path);
-  int result = 0;
-  do {
-    result = ::fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno;
-  } while (result == EINTR);
+  int result = uninterrupted([&] { return ::fallocate(fd, 0, 0, bytes); }) == 0 ? 0 : errno;
   // Without fallocate, only the size is set, and space may run out later.
   if (result == EOPNOTSUPP || result == ENOSYS) result = ::ftruncate(fd, bytes) == 0 ? 0 : errno;
   return result;
@@ -180,7 +178,7 @@ void CheckpointFile::read(int64_t offset, char* data, int64_t bytes) {
 
 void CheckpointFile::sync() {
   const BlockingCall call("sync", path_);
-  if (::fdatasync(fd_) != 0) {
+  if (uninterrupted([&] { return ::fdatasync(fd_); }) != 0) {
     throw system_error(code_of(errno), "cannot sync: " + path_, errno);
   }
 }
@@ -204,7 +202,7 @@ void write_small_file(const std::string& path, std::string_view text) {
     if (put < 0 && errno != EINTR) error = errno;
   }
   call.emplace("sync", path);
-  if (error == 0 && ::fsync(fd) != 0) error = errno;
+  if (error == 0 && uninterrupted([&] { return ::fsync(fd); }) != 0) error = errno;
   ::close(fd);
   if (error == 0) return;
   ::unlink(path.c_str());

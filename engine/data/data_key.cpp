@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/text/text_files.h"
 #include "io/checksum.h"
@@ -28,8 +29,9 @@ constexpr int64_t kTokenizerFileBytesMax = 256 << 20;  // that a tokenizer reads
 
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path)
-      : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit OpenFile(const std::string& path) : path_(path) {
+    const BlockingCall call("open", path);
+    file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file_ < 0 || fstat(file_, &info_) != 0) throw failure();
   }
   ~OpenFile() {
@@ -41,6 +43,7 @@ class OpenFile {
   const struct stat& info() const { return info_; }
   uint64_t add(uint64_t hash, int64_t offset, int64_t bytes) const {
     std::array<char, kEndBytes> chunk;
+    const BlockingCall call("read", path_);
     const ssize_t got = pread(file_, chunk.data(), static_cast<size_t>(bytes), offset);
     if (got < 0) throw failure();
     return io::checksum_block(chunk.data(), static_cast<uint64_t>(got), hash,
@@ -53,7 +56,7 @@ class OpenFile {
   }
 
   const std::string& path_;
-  const int file_;
+  int file_ = -1;
   struct stat info_ {};
 };
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/base/blocking_call.h"
+#include "engine/base/interrupted.h"
 #include "engine/base/units.h"
 
 namespace strata::model {
@@ -138,7 +139,10 @@ void File::write_at(int64_t offset, const void* data, int64_t bytes) const {
 void File::allocate(int64_t bytes) const {
   if (bytes == 0) return;
   const BlockingCall call("reserve space", path_);
-  const int error = ::posix_fallocate(fd_, 0, bytes);
+  int error = 0;
+  do {
+    error = ::posix_fallocate(fd_, 0, bytes);
+  } while (error == EINTR);
   if (error != 0) {
     throw system_error(write_error_code(error),
                        fmt::format("cannot reserve {}: {}", format_bytes(bytes), path_), error,
@@ -148,8 +152,8 @@ void File::allocate(int64_t bytes) const {
 
 void File::sync() const {
   const BlockingCall call("sync", path_);
-  if (::fsync(fd_) != 0)
-    throw system_error(write_error_code(errno), "cannot sync: " + path_, errno);
+  if (uninterrupted([&] { return ::fsync(fd_); }) == 0) return;
+  throw system_error(write_error_code(errno), "cannot sync: " + path_, errno);
 }
 
 void File::will_read(int64_t offset, int64_t bytes) const {
@@ -161,7 +165,7 @@ void File::will_read(int64_t offset, int64_t bytes) const {
 // the later fsync reports it.
 void File::write_back(int64_t offset, int64_t bytes, unsigned flags) const {
   const BlockingCall call("write", path_);
-  if (::sync_file_range(fd_, offset, bytes, flags) == 0) return;
+  if (uninterrupted([&] { return ::sync_file_range(fd_, offset, bytes, flags); }) == 0) return;
   if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE) return;
   throw write_error(path_, offset, errno);
 }
@@ -185,7 +189,7 @@ void sync_directory(const std::string& path) {
   const BlockingCall call("sync", path);
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw system_error(ErrorCode::kIo, "cannot open: " + path, errno);
-  const int result = ::fsync(fd);
+  const int result = uninterrupted([&] { return ::fsync(fd); });
   const int error = errno;
   ::close(fd);
   if (result != 0) throw system_error(ErrorCode::kIo, "cannot sync: " + path, error);
