@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/rank_trainer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <filesystem>
 
 #include "engine/base/clock.h"
@@ -16,8 +12,6 @@
 
 namespace strata::train {
 namespace {
-
-using plan::Lane;
 
 data::BatchOptions batch_options(const config::Options& options) {
   return {.rows = options.micro_batch,
@@ -196,8 +190,7 @@ void RankTrainer::train_steps(TrainResult& result) {
                        (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0);
     const bool evaluates = !stopping && is_evaluated(step);
     if (!saves && !evaluates) continue;
-    finish_all(result);
-    drain();
+    settle(result);
     if (saves) checkpoint(step, result);
     bool saved = saves;
     if (evaluates && evaluate(step, result)) saved = judge(step, saved, result);
@@ -206,6 +199,7 @@ void RankTrainer::train_steps(TrainResult& result) {
     last_end_s_ = now_s();
   }
   if (trace_) trace_->finish();
+  if (unrecorded_) std::rethrow_exception(unrecorded_);
   result.stopped = stopping && step < steps_ && !result.stopped_early;
   result.last_step = step;
   if (!step_times_.empty()) {
@@ -214,26 +208,6 @@ void RankTrainer::train_steps(TrainResult& result) {
                      sorted.end());
     result.median_step_s = sorted[sorted.size() / 2];
   }
-}
-
-// A step without a target token has no gradient, but would still decay moments and weights. So it
-// is not run.
-void RankTrainer::submit(int64_t step) {
-  if (batches_.target_count(step - 1) == 0) {
-    flying_.push_back({step, nullptr});
-    return;
-  }
-  auto instance = std::make_unique<exec::Instance>();
-  instance->settings = {.lr = schedule_.lr(step),
-                        .beta1 = options_.betas.first,
-                        .beta2 = options_.betas.second,
-                        .eps = options_.eps,
-                        .weight_decay = options_.weight_decay,
-                        .clip = options_.clip};
-  fill_instance(batches_, plan_, step - 1, *instance);
-  instance->record_times = trace_ && trace_->traces(step);
-  executor_->submit(*instance);
-  flying_.push_back({step, std::move(instance)});
 }
 
 double RankTrainer::sum_over_ranks(double value) const {
@@ -246,137 +220,13 @@ bool RankTrainer::any_rank(bool asks) const {
 }
 
 bool RankTrainer::must_stop() const {
-  return any_rank(job_.stop != nullptr && job_.stop->load());
+  return any_rank(unrecorded_ || (job_.stop != nullptr && job_.stop->load()));
 }
 
 // All ranks save at the same step, by rank 0's clock.
 bool RankTrainer::is_overdue() const {
   if (job_.checkpoint_every_s <= 0) return false;
   return any_rank(leads() && now_s() - last_checkpoint_s_ >= job_.checkpoint_every_s);
-}
-
-// Waits for the oldest step in flight and takes its loss and metrics.
-void RankTrainer::finish(TrainResult& result) {
-  if (flying_.front().instance) executor_->wait(*flying_.front().instance);
-  const Flight flight = std::move(flying_.front());
-  flying_.pop_front();
-  const int64_t step = done_step_ = flight.step;
-  if (!flight.instance) return skip(step, result);
-  const exec::Instance* instance = flight.instance.get();
-  // Of all ranks: losses, and bytes that drives have moved.
-  std::array<double, 4> sums = {
-      0, static_cast<double>(nvme_bytes_read(*instance)),
-      static_cast<double>(instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)]),
-      static_cast<double>(file_bytes_)};
-  if (counts_losses()) {
-    for (double part : instance->loss_sums) sums[0] += part;
-  }
-  if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
-  const double loss = sums[0] / static_cast<double>(instance->target_count);
-  const double begin_s = std::max(last_end_s_, instance->begin_s);
-  const double step_s = instance->end_s - begin_s;
-  last_end_s_ = instance->end_s;
-  if (instance->record_times) trace_->add(step, *instance, begin_s);
-  if (is_lost(*instance, loss)) {
-    const bool is_narrow = scales_loss(options_.recipe);
-    throw Error(
-        ErrorCode::kNumeric,
-        fmt::format(
-            "step {}: loss {} and gradient norm {}: not finite{} ({}lower --lr, set --clip, "
-            "or look at the data)",
-            step, loss, instance->grad_norm,
-            plan_.update().waits ? ", and the update was not applied" : "",
-            is_narrow ? "use --recipe bf16, whose numbers may be larger, " : ""));
-  }
-  if (instance->overflowed) {
-    ++result.overflowed_steps;
-  } else {
-    if (result.tokens == 0) result.first_loss = loss;
-    result.last_loss = loss;
-    result.tokens += instance->target_count;
-  }
-  result.train_s += step_s;
-  for (int lane = 0; lane < plan::kLaneCount; ++lane) {
-    result.busy_s[lane] += instance->busy_s[lane];
-    result.stall_s[lane] += instance->stall_s[lane];
-  }
-  step_times_.push_back(step_s);
-  result.step_file_bytes = file_bytes_;
-  result.file_bytes += file_bytes_;
-  result.step_read_bytes = nvme_bytes_read(*instance);
-  result.step_write_bytes = instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)];
-  if (!leads() || !job_.events.step) return;
-  StepMetrics metrics = metrics_of(flight, loss, step_s);
-  metrics.nvme_read_bytes = static_cast<int64_t>(sums[1]);
-  metrics.nvme_write_bytes = static_cast<int64_t>(sums[2]);
-  metrics.file_read_bytes = static_cast<int64_t>(sums[3]);
-  job_.events.step(metrics);
-}
-
-void RankTrainer::skip(int64_t step, TrainResult& result) {
-  if (leads() && result.skipped_steps == 0) {
-    log(LogLevel::kWarning,
-        fmt::format("step {}: no token is a target, so the step updates nothing; later steps "
-                    "like it are not reported (shorten prompts, or raise --sequence-length)",
-                    step));
-  }
-  ++result.skipped_steps;
-  StepMetrics metrics;
-  metrics.step = step;
-  metrics.loss = NAN;
-  metrics.skip = Skip::kNoTarget;
-  metrics.lr = schedule_.lr(step);
-  metrics.epoch = epochs_at(options_, *job_.data, step);
-  metrics.time_s = unix_time_s();
-  if (leads() && job_.events.step) job_.events.step(metrics);
-}
-
-void RankTrainer::finish_all(TrainResult& result) {
-  while (!flying_.empty()) finish(result);
-}
-
-int64_t RankTrainer::nvme_bytes_read(const exec::Instance& instance) const {
-  return instance.nvme_bytes[static_cast<size_t>(Lane::kReadWeights)] +
-         instance.nvme_bytes[static_cast<size_t>(Lane::kReadState)] - file_bytes_;
-}
-
-StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double step_s) const {
-  const exec::Instance& instance = *flight.instance;
-  StepMetrics metrics;
-  metrics.step = flight.step;
-  metrics.loss = loss;
-  if (instance.overflowed) metrics.skip = Skip::kOverflow;
-  metrics.grad_norm = instance.grad_norm;
-  if (scales_loss(options_.recipe)) metrics.loss_scale = instance.loss_scale;
-  metrics.lr = instance.settings.lr;
-  metrics.tokens = instance.target_count;
-  metrics.positions = options_.step_samples() * options_.sequence_length;
-  metrics.step_s = step_s;
-  metrics.epoch = epochs_at(options_, *job_.data, flight.step);
-  metrics.time_s = unix_time_s();
-  constexpr std::pair<Lane, const char*> kCauses[] = {{Lane::kReadWeights, "read_weights"},
-                                                      {Lane::kReadState, "read_state"},
-                                                      {Lane::kWrite, "write"},
-                                                      {Lane::kOptimizer, "optimizer"},
-                                                      {Lane::kUpload, "upload"},
-                                                      {Lane::kDownload, "download"},
-                                                      {Lane::kComm, "comm"},
-                                                      {Lane::kUpdate, "update"}};
-  for (const auto& [lane, name] : kCauses) {
-    metrics.stall_s.emplace_back(name, instance.stall_s[static_cast<size_t>(lane)]);
-    if (lane != Lane::kComm) continue;
-    for (const Lane inner : {Lane::kCommInner, Lane::kCommStage}) {
-      metrics.stall_s.back().second += instance.stall_s[static_cast<size_t>(inner)];
-    }
-  }
-  return metrics;
-}
-
-void RankTrainer::drain() {
-  if (!executor_->pending()) return;
-  exec::Instance instance;
-  instance.program = plan::ProgramName::kDrain;
-  executor_->run(instance);
 }
 
 // Computes the mean loss over the held-out tokens, each sample once. False, and nothing is
@@ -407,7 +257,9 @@ bool RankTrainer::evaluate(int64_t step, TrainResult& result) {
   const auto samples = sample();
   if (!samples) return false;
   result.held_out_loss = loss;
-  if (leads() && job_.events.evaluated) job_.events.evaluated(step, loss, *samples);
+  if (leads() && job_.events.evaluated) {
+    record([&] { job_.events.evaluated(step, loss, *samples); });
+  }
   return true;
 }
 

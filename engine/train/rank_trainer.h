@@ -2,6 +2,8 @@
 #pragma once
 
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 
 #include "engine/checkpoint/frozen_source.h"
@@ -40,14 +42,14 @@ class RankTrainer {
   void train_steps(TrainResult& result);
   void submit(int64_t step);
   void finish(TrainResult& result);
-  void finish_all(TrainResult& result);
+  void settle(TrainResult& result);
+  void record(const std::function<void()>& write);
   void skip(int64_t step, TrainResult& result);
   bool evaluate(int64_t step, TrainResult& result);
   void bring_logits(exec::Instance& pass) const;
   std::optional<std::vector<std::vector<int32_t>>> sample();
   bool judge(int64_t step, bool saved, TrainResult& result);
   void checkpoint(int64_t step, TrainResult& result);
-  void drain();
   void start(int64_t first_step);
   void sum_up(TrainResult& result) const;
   double sum_over_ranks(double value) const;
@@ -80,6 +82,7 @@ class RankTrainer {
   double last_end_s_ = 0;
   double last_checkpoint_s_ = 0;
   int64_t done_step_ = 0;
+  std::exception_ptr unrecorded_;  // why a record of a step was not written
 };
 
 }  // namespace strata::train

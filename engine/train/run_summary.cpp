@@ -77,7 +77,7 @@ int64_t steps_of(const TrainResult& result) {
 }  // namespace
 
 double tokens_per_s(const config::Options& options, const TrainResult& result) {
-  const int64_t samples = steps_of(result) * options.step_samples();
+  const int64_t samples = (steps_of(result) - result.skipped_steps) * options.step_samples();
   return static_cast<double>(samples * options.sequence_length) / result.train_s;
 }
 

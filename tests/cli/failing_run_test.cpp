@@ -57,9 +57,10 @@ TEST_F(FailingRun, SoIsThatOfAnEvaluation) {
                  "not finite");
 }
 
-TEST_F(FailingRun, MetricsThatCannotBeWrittenEndItInOrder) {
+TEST_F(FailingRun, MetricsThatCannotBeWrittenEndItAfterACheckpoint) {
   // A checkpoint fits the limit, and the lines of some 6,000 steps do not.
   expect_failure(train({"--steps", "50000"}), {.file_size_limit = 1900 << 10}, "metrics.jsonl");
+  EXPECT_FALSE(std::filesystem::is_empty(sandbox_ / "run/checkpoints"));
 }
 
 TEST_F(FailingRun, AResumeThatCannotGoOnLeavesTheModel) {
