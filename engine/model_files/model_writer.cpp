@@ -183,6 +183,13 @@ void clear_leftovers(const std::string& partial, const std::string& path) {
 
 }  // namespace
 
+std::string leftover_of_export(const std::string& path) {
+  const std::string partial = without_trailing_slash(path) + ".partial";
+  const BlockingCall call("look at", partial);
+  std::error_code ignored;
+  return fs::exists(partial + "/" + kMarker, ignored) ? partial : "";
+}
+
 ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                          const ModelWriterOptions& options)
     : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes,
@@ -197,9 +204,9 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
     const BlockingCall call("create", partial_);
     require_may_replace(options_.path, true);
     const std::string parent = parent_of(options_.path).string();
+    clear_leftovers(partial_, options_.path);
     require_free_space(nearest_directory(parent), bytes_on_disk(shards, options_.like), "model");
     fs::create_directories(parent);
-    clear_leftovers(partial_, options_.path);
     fs::create_directory(partial_);
   });
   try {

@@ -34,6 +34,9 @@ struct ModelWriterOptions {
 // other files, config.json and the index.
 int64_t export_bytes(const ModelDirectory& source, std::optional<DType> dtype);
 
+// What a killed export to `path` has left, or nothing; the next writer removes it.
+std::string leftover_of_export(const std::string& path);
+
 // Writes a model directory that Transformers loads: the stored tensors of the spec's parameters,
 // fused and transposed as the spec says, and a copy of the kept tensors of `like`.
 //

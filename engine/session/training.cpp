@@ -75,6 +75,8 @@ void take_away_older_model(const config::Options& options, const train::RunDirec
                            bool keeps) {
   const std::string model = directory.model(), aside = aside_of_model(directory);
   const BlockingCall call("remove", model);
+  const std::string leftover = model::leftover_of_export(model);
+  if (!leftover.empty()) std::filesystem::remove_all(leftover);
   std::error_code unequal;
   if (std::filesystem::equivalent(options.model, model, unequal)) return;
   if (!keeps || !model::is_there(model)) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
@@ -19,6 +20,13 @@
 namespace strata::session {
 namespace {
 
+bool are_on_one_drive(const std::string& one, const std::string& other) {
+  const BlockingCall call("look at", other);
+  struct stat first = {}, second = {};
+  return stat(one.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev;
+}
+
 // The bytes of scratch on the file system of `directory`.
 int64_t scratch_beside(const std::string& directory, const config::Options& options,
                        const train::RunPlan& plan) {
@@ -26,32 +34,31 @@ int64_t scratch_beside(const std::string& directory, const config::Options& opti
   for (const plan::Plan& rank : plan.ranks) {
     scratch += rank.arenas.bytes[static_cast<size_t>(plan::Arena::kNvme)];
   }
-  struct stat out = {};
   int64_t beside = 0;
   for (const std::string& path : options.nvme) {
-    const BlockingCall call("look at", path);
-    struct stat drive = {};
-    const bool same = stat(directory.c_str(), &out) == 0 && stat(path.c_str(), &drive) == 0 &&
-                      out.st_dev == drive.st_dev;
-    if (same) beside += scratch / static_cast<int64_t>(options.nvme.size());
+    if (are_on_one_drive(directory, path)) {
+      beside += scratch / static_cast<int64_t>(options.nvme.size());
+    }
   }
   return beside;
 }
 
 }  // namespace
 
-// Checks the free space for what the run will write: the model, the checkpoints, and scratch if it
-// shares the file system.
+// Checks the free space for what the run will write: the model, the checkpoints, which may be on
+// another drive, and scratch if it shares the file system.
 void Training::check_space() const {
   const std::string directory = model::nearest_directory(options_.out);
   const auto left = static_cast<double>(std::max<int64_t>(0, steps_ - resumed_.step));
   constexpr double kMost = 1e9;
-  const double of_evaluations =
-      options_.keep_best ? left / static_cast<double>(options_.eval_every) : 0;
+  const bool keeps_best = options_.keep_best && options_.eval_every > 0;
+  const double of_evaluations = keeps_best ? left / static_cast<double>(options_.eval_every) : 0;
   checkpoint::DiskUse use;
   use.held =
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
+  const std::string leftover = model::leftover_of_export(options_.out + "/model");
+  if (!leftover.empty()) use.older_model_bytes += checkpoint::bytes_below(leftover);
   use.checkpoint_bytes = train::checkpoint_bytes(plan_);
   use.checkpoint_count = static_cast<int64_t>(
       std::min(kMost, std::ceil(left / train::steps_per_checkpoint(plan_) + of_evaluations)));
@@ -64,11 +71,20 @@ void Training::check_space() const {
                     "(raise it: ulimit -f unlimited)",
                     format_bytes(file_bytes), format_bytes(*facts_.limits.file_bytes)));
   }
-  use.keep = options_.keep_checkpoints + (options_.keep_best ? 1 : 0);
+  use.keep = options_.keep_checkpoints + (keeps_best ? 1 : 0);
   use.model_bytes = model::export_bytes(*model_, checkpoint::dtype_of(options_.export_dtype));
-  use.scratch_bytes = scratch_beside(directory, options_, plan_);
-  model::require_free_space(directory, checkpoint::free_bytes_needed(use),
-                            "checkpoints, the model and scratch");
+  const std::string checkpoints = model::nearest_directory(options_.out + "/checkpoints");
+  use.scratch_bytes = scratch_beside(checkpoints, options_, plan_);
+  if (are_on_one_drive(directory, checkpoints)) {
+    model::require_free_space(directory, checkpoint::free_bytes_needed(use),
+                              "checkpoints, the model and scratch");
+    return;
+  }
+  const int64_t older_bytes = std::exchange(use.older_model_bytes, 0);
+  const int64_t model_bytes = std::exchange(use.model_bytes, 0);
+  model::require_free_space(checkpoints, checkpoint::free_bytes_needed(use),
+                            "checkpoints and scratch");
+  model::require_free_space(directory, model_bytes - older_bytes, "model");
 }
 
 }  // namespace strata::session

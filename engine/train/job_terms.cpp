@@ -27,6 +27,7 @@ void each_limit(Limits& limits, const Visit& visit) {
   visit("cgroup_free", limits.cgroup_free_bytes);
   visit("memlock", limits.memlock_bytes);
   visit("address_space", limits.address_space_bytes);
+  visit("file_size", limits.file_bytes);
 }
 
 template <typename Node, typename Visit>
@@ -151,6 +152,14 @@ void add_rank(const NodeFacts& rank, NodeFacts& node) {
       limited ? std::max(node.limits.cores, rank.limits.cores) : std::ranges::count(all, '1');
 }
 
+namespace {
+
+void take_least_limit(const std::optional<int64_t>& limit, std::optional<int64_t>& least) {
+  if (limit && (!least || *limit < *least)) least = limit;
+}
+
+}  // namespace
+
 std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   STRATA_CHECK(!nodes.empty());
   const auto usable = [](const NodeFacts& node) { return node.limits.usable_bytes(); };
@@ -163,6 +172,9 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
       std::ranges::min(nodes, {}, &NodeFacts::device_free_bytes).device_free_bytes;
   facts.limits = least->limits;
   facts.limits.cores = cores;
+  for (const NodeFacts& node : nodes) {
+    take_least_limit(node.limits.file_bytes, facts.limits.file_bytes);
+  }
   if (nodes.size() == 1) return "";
   facts.nvme_bytes_max = facts.nvme_free_bytes;
   return fmt::format(

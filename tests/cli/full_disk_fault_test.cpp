@@ -62,7 +62,7 @@ TEST(FullDisk, DuringARunIsAFailureThatKeepsTheLastCheckpoint) {
   EXPECT_NE(again.out().find("done     3 steps"), std::string::npos) << again.out();
 }
 
-// Checkpoints that are there already are not counted again.
+// Checkpoints that are there already are not counted again, nor what a killed export has left.
 TEST(FullDisk, ARunThatFitsIsResumedOnTheSameDisk) {
   const Sandbox sandbox;
   make_model(sandbox, "model", {.hidden = 64, .vocabulary = 600});
@@ -84,9 +84,36 @@ TEST(FullDisk, ARunThatFitsIsResumedOnTheSameDisk) {
       filler << block << std::flush;
     }
   }
+  std::filesystem::rename(sandbox / "drive/run/model", sandbox / "drive/run/model.partial");
+  write_text(sandbox / "drive/run/model.partial/.strata-export", "");
   Process resumed({"train", "--out", "drive/run", "--resume", "--steps", "9"},
                   {.directory = sandbox.path()});
   EXPECT_EQ(resumed.wait(), 0) << resumed.err();
+}
+
+// Checkpoints may lie on another drive than the run.
+TEST(FullDisk, EachDriveNeedsRoomForWhatGoesThere) {
+  const Sandbox sandbox;
+  make_model(sandbox, "model", {.hidden = 64, .vocabulary = 600});
+  std::filesystem::create_directory(sandbox / "drive");
+  const auto small = strata::test::SmallFileSystem::in_memory(sandbox / "drive", "3m");
+  if (!small.refusal().empty()) GTEST_SKIP() << small.refusal();
+  for (const char* way : {"run", "drive/run"}) {
+    const std::string run = way;
+    const bool is_small = run != "run";  // where the run is; its checkpoints are on the other one
+    std::filesystem::create_directories(sandbox / run);
+    std::filesystem::create_directory(sandbox / (is_small ? "room" : "drive/room"));
+    std::filesystem::create_symlink(sandbox / (is_small ? "room" : "drive/room"),
+                                    sandbox / (run + "/checkpoints"));
+    Arguments arguments = train({}, "model");
+    *(std::find(arguments.begin(), arguments.end(), "--out") + 1) = run;
+    Process process(arguments, {.directory = sandbox.path()});
+    EXPECT_EQ(process.wait(), is_small ? 0 : kDoesNotFit) << process.err();
+    if (!is_small) {
+      EXPECT_NE(process.err().find("cannot write checkpoints and scratch"), std::string::npos)
+          << process.err();
+    }
+  }
 }
 
 }  // namespace

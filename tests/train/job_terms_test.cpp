@@ -81,12 +81,15 @@ TEST(JobTerms, TheLeastOfAllMachinesIsTaken) {
   std::vector<NodeFacts> nodes = {node_of("a", 4, 8 * kGiB), node_of("b", 8, 4 * kGiB),
                                   node_of("c", 2, 6 * kGiB)};
   nodes[0].nvme_free_bytes = 50 * kGiB;
+  nodes[0].limits.file_bytes = 2 * kGiB;
+  nodes[2].limits.file_bytes = kGiB;
   RunFacts facts;
   EXPECT_EQ(take_least(nodes, facts),
             "machines: 3, and plans are made for the least of each figure: 4 GiB of memory, of "
             "node 1 (b), and 2 cores");
   EXPECT_EQ(facts.limits.usable_bytes(), 4 * kGiB);
   EXPECT_EQ(facts.limits.cores, 2);
+  EXPECT_EQ(facts.limits.file_bytes, kGiB);
   EXPECT_EQ(facts.nvme_free_bytes, 50 * kGiB);
   EXPECT_EQ(facts.nvme_bytes_max, 50 * kGiB);
 
