@@ -9,11 +9,12 @@
 #include <array>
 #include <charconv>
 #include <fstream>
-#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "bindings/cli/job_starters.h"
+#include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/config/limits.h"
 
@@ -30,13 +31,6 @@ std::string read_whole(const std::string& path) {
   std::string all = text.str();
   while (!all.empty() && all.back() == '\n') all.pop_back();
   return all;
-}
-
-std::optional<int64_t> parse_int(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 void check_cores(const config::Limits& limits, Lines& lines) {
@@ -180,39 +174,21 @@ void check_open_files(Lines& lines) {
       {few ? Status::kWarn : Status::kOk, "open files limit", text, few ? "ulimit -n 4096" : ""});
 }
 
-// The variables in which a launcher tells a process its rank.
-struct LauncherRow {
-  const char* name;
-  const char* rank;
-  const char* world;
-};
-
-constexpr std::array<LauncherRow, 4> kLaunchers = {
-    {{"torchrun", "RANK", "WORLD_SIZE"},
-     {"srun", "SLURM_PROCID", "SLURM_NTASKS"},
-     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-     {"MPICH", "PMI_RANK", "PMI_SIZE"}}};
-
 void check_ranks(const Environment& environment, Lines& lines) {
-  bool found = false;
-  for (const LauncherRow& launcher : kLaunchers) {
-    const char* rank_text = environment(launcher.rank);
-    const char* world_text = environment(launcher.world);
-    if (rank_text == nullptr && world_text == nullptr) continue;
-    found = true;
-    const std::string text =
-        fmt::format("{}: {}={}, {}={}", launcher.name, launcher.rank,
-                    rank_text != nullptr ? rank_text : "(not set)", launcher.world,
-                    world_text != nullptr ? world_text : "(not set)");
-    const auto rank = rank_text != nullptr ? parse_int(rank_text) : std::nullopt;
-    const auto world = world_text != nullptr ? parse_int(world_text) : std::nullopt;
-    const bool sound = rank && world && *rank >= 0 && *rank < *world;
-    lines.push_back({sound ? Status::kOk : Status::kFail, "ranks from the environment", text,
-                     sound ? ""
-                           : fmt::format("set both of {} and {}, or unset both", launcher.rank,
-                                         launcher.world)});
+  DoctorLine line = {Status::kOk, "ranks from the environment", "none: one process", ""};
+  try {
+    if (const auto place = started_rank(environment, getppid())) {
+      line.text = fmt::format("{}: rank {} of {}, {} on a machine", place->starter, place->rank,
+                              place->ranks, place->ranks_on_node);
+    }
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    const size_t fix = what.rfind(" (");
+    line.status = Status::kFail;
+    line.text = what.substr(0, fix);
+    if (fix != std::string::npos) line.fix = what.substr(fix + 2, what.size() - fix - 3);
   }
-  if (!found) lines.push_back({Status::kOk, "ranks from the environment", "none: one process", ""});
+  lines.push_back(line);
 }
 
 }  // namespace

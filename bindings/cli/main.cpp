@@ -2,6 +2,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@
 #include "engine/config/json.h"
 #include "engine/config/nearest_name.h"
 #include "engine/config/options.h"
+#include "engine/text/text_unicode.h"
 
 namespace strata::cli {
 namespace {
@@ -138,6 +140,15 @@ bool join_ranks(std::vector<std::string>& args) {
   return started->rank > 0;
 }
 
+// The records of a run are JSON, so that a path of other bytes would not be found again.
+void require_utf8(const std::vector<std::string>& args) {
+  for (const std::string& arg : args) {
+    if (text::find_invalid_utf8(arg) == std::string::npos) continue;
+    throw Error(ErrorCode::kUsage,
+                "train: " + arg + ": not UTF-8, as the records of a run are (rename it)");
+  }
+}
+
 int run(const std::vector<std::string>& given) {
   const std::vector<std::string> args = without_help_word(given);
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
@@ -163,6 +174,7 @@ int run(const std::vector<std::string>& given) {
   }
   const bool names_run = command == config::Command::kReport && !rest.empty();
   if (names_run && !rest[0].starts_with("-")) rest.insert(rest.begin(), "--run");
+  if (command == config::Command::kTrain) require_utf8(rest);
   const bool follows = command == config::Command::kTrain && join_ranks(rest);
   config::DeepspeedReport report;
   const config::Options options = resolved_options(command, rest, !follows, report);
@@ -198,6 +210,19 @@ void keep_places_of_streams() {
 }  // namespace
 }  // namespace strata::cli
 
+namespace {
+
+// Each rank reads the files that all ranks of a checkpoint have written. The limit that binds a
+// program until it asks for more is there for those that wait with select().
+void raise_open_files() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);  // the limit stays where it cannot be raised
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   strata::cli::keep_places_of_streams();
   // The C library loads what unwinds the frames of an exception when it is first needed, and ends
@@ -208,6 +233,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   // A reader that closes the pipe (`strata train | head`) does not end a run.
   std::signal(SIGPIPE, SIG_IGN);
+  raise_open_files();
   try {
     const std::vector<std::string> args(argv + 1, argv + argc);
     return strata::cli::answered(args, strata::cli::run(args));

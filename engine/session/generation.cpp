@@ -107,10 +107,11 @@ void Generation::take_special_stops() {
 void Generation::read_prompts() {
   for (const std::string& text : options_.prompts) prompts_.push_back(prompt_of(text, options_));
   if (!options_.prompts_file.empty()) {
-    prompts_ =
-        session::read_prompts("prompts-file", options_.prompts_file, options_.chat, options_);
+    prompts_ = session::read_prompts("prompts-file", options_.prompts_file, options_.chat, options_,
+                                     train::host_budget_of(options_, inference_facts(options_)));
   }
   if (prompts_.empty()) prompts_.push_back(prompt_of("", options_));
+  for (const Prompt& prompt : prompts_) prompt_bytes_ += held_bytes(prompt);
 }
 
 // An answer ends where the template would end it: at a token of its own, or at a text.
@@ -199,7 +200,8 @@ void Generation::run_phase(int64_t positions, const Events& events) {
   }
   if (prompt_tokens == 0 || (events.stop != nullptr && events.stop->load())) return;
   options_.sequence_length = positions;
-  const train::RunPlan plan = plan_passes(options_, *model_, prompt_tokens, tokenizer_->bytes());
+  const train::RunPlan plan =
+      plan_passes(options_, *model_, prompt_tokens, tokenizer_->bytes() + prompt_bytes_);
   train::Inference inference(plan, options_, *model_, options_.resume_checkpoint,
                              std::exchange(progress_, nullptr));
   train::TextGenerator generator(plan.ranks.front(), inference,

@@ -66,6 +66,7 @@ class Generation {
   std::vector<int32_t> end_ids_;   // ascending
   std::vector<int32_t> stop_ids_;  // of special tokens in --stop
   std::vector<Prompt> prompts_;    // until they are texts
+  int64_t prompt_bytes_ = 0;       // that these and their texts take
   std::vector<Text> texts_;
   std::vector<train::GrowingText> growing_;
   std::vector<Writer> writers_;

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/config/config_file.h"
 #include "engine/config/json_stream.h"
 #include "engine/data/chat_records.h"
@@ -22,6 +23,8 @@ using config::Json;
 constexpr size_t kFileBytesMax = 32 << 20;
 constexpr size_t kSampleBytesMax = 1 << 20;  // beside a run, whose budget has them as tokens alone
 constexpr size_t kTokensMax = 4 << 20;       // of a prompt; more than any model has positions
+constexpr int64_t kPromptBytes = 640;        // of a prompt and its text, tokens and writer
+constexpr int64_t kChatBytes = 4096;         // and of its messages, apart from their text
 
 // Calls `use` with each line that is not empty, and its number.
 template <class Use>
@@ -102,6 +105,11 @@ Prompt chat_of(const Json& record, const std::string& where, const config::Optio
 
 }  // namespace
 
+int64_t held_bytes(const Prompt& prompt) {
+  // The text, its tokens, and the copy that is tokenized.
+  return kPromptBytes + 6 * std::ssize(prompt.text) + (prompt.chat ? kChatBytes : 0);
+}
+
 Prompt prompt_of(const std::string& text, const config::Options& options) {
   if (!options.chat) return {text, {}, {}};
   Json record = Json::object();
@@ -112,7 +120,8 @@ Prompt prompt_of(const std::string& text, const config::Options& options) {
 namespace {
 
 std::vector<Prompt> read_at_most(size_t bytes_max, const char* option, const std::string& path,
-                                 bool takes_chats, const config::Options& options) {
+                                 bool takes_chats, const config::Options& options,
+                                 int64_t room_bytes) {
   if (path.ends_with(".json")) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("{}: {}: a JSON file (write an object in each line of a .jsonl file)",
@@ -120,6 +129,7 @@ std::vector<Prompt> read_at_most(size_t bytes_max, const char* option, const std
   }
   const bool has_objects = path.ends_with(".jsonl");
   std::vector<Prompt> prompts;
+  int64_t bytes = 0;
   each_line(option, path, bytes_max, [&](const std::string& line, int64_t number) {
     const Json object = has_objects ? config::parse_json_at(number, line, path) : Json();
     const Json* messages = object.is_object() ? object.find("messages") : nullptr;
@@ -130,6 +140,12 @@ std::vector<Prompt> read_at_most(size_t bytes_max, const char* option, const std
       prompts.push_back(prompt_of(
           has_objects ? text_of(option, object, takes_chats, path, number) : line, options));
     }
+    bytes += held_bytes(prompts.back());
+    if (bytes <= room_bytes) return;
+    throw Error(ErrorCode::kDoesNotFit,
+                fmt::format("{}: {}:{}: the prompts up to this one take all of the {} of "
+                            "--host-memory (raise it, or divide the file)",
+                            option, path, number, format_bytes(room_bytes)));
   });
   return prompts;
 }
@@ -137,8 +153,8 @@ std::vector<Prompt> read_at_most(size_t bytes_max, const char* option, const std
 }  // namespace
 
 std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
-                                 const config::Options& options) {
-  return read_at_most(kFileBytesMax, option, path, takes_chats, options);
+                                 const config::Options& options, int64_t room_bytes) {
+  return read_at_most(kFileBytesMax, option, path, takes_chats, options, room_bytes);
 }
 
 std::vector<Prompt> read_sample_prompts(const config::Options& options) {
@@ -150,7 +166,7 @@ std::vector<Prompt> read_sample_prompts(const config::Options& options) {
                             "again (write the prompts to a file)",
                             path));
   }
-  return read_at_most(kSampleBytesMax, "sample-prompts", path, true, options);
+  return read_at_most(kSampleBytesMax, "sample-prompts", path, true, options, INT64_MAX);
 }
 
 namespace {

@@ -22,11 +22,15 @@ struct Prompt {
 // The text, or with --chat the user's message that it is.
 Prompt prompt_of(const std::string& text, const config::Options& options);
 
+// What a prompt takes until its text has ended, without the tokens that follow it.
+int64_t held_bytes(const Prompt& prompt);
+
 // The prompts of a file: its lines that are not empty or, of a .jsonl file, the "prompt" or, where
 // it `takes_chats`, the "messages" of each line's object. Throws Error{kConfig} that names option,
-// file and line. Memory: the file has at most 32 MiB.
+// file and line, and kDoesNotFit where they would take more than `room_bytes`. Memory: the file has
+// at most 32 MiB.
 std::vector<Prompt> read_prompts(const char* option, const std::string& path, bool takes_chats,
-                                 const config::Options& options);
+                                 const config::Options& options, int64_t room_bytes);
 
 // Those of --sample-prompts, whose file is read again when the run is resumed: it is no pipe, and
 // has at most 1 MiB.

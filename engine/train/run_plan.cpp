@@ -167,15 +167,12 @@ model::BatchShape shape_of(const config::Options& options) {
           .context = {.ranks = options.context_ranks}};
 }
 
-// The memory of the plans of a node. The number of ops grows with segments times micro-batches, and
-// with chunks.
-int64_t plan_bytes(const plan::PlanInput& input, int64_t ranks) {
+// Of a rank. It grows with segments times micro-batches, and with chunks.
+int64_t ops_of(const plan::PlanInput& input) {
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
   const auto chunks =
       static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.shards()).chunks.size());
-  const int64_t ops =
-      segments * (5 * input.micro_batches + 12 + 10 * (input.windows.count - 1)) + 10 * chunks;
-  return ops * kOpBytes * ranks;
+  return segments * (5 * input.micro_batches + 12 + 10 * (input.windows.count - 1)) + 10 * chunks;
 }
 
 // The buffer for loading or exporting weights, and one more for frozen weights that steps read from
@@ -219,7 +216,7 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
                           const RunFacts& facts) {
   const int64_t nvme_bytes = input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
   return outside_bytes(options, facts, nvme_bytes) +
-         plan_bytes(input, ranks_on_node(options, facts)) + transfer_bytes(input);
+         ops_of(input) * kOpBytes * ranks_on_node(options, facts) + transfer_bytes(input);
 }
 
 int64_t host_budget_for_arenas(const plan::PlanInput& input, const config::Options& options,
@@ -252,6 +249,17 @@ void require_cores(const config::Options& options, const RunFacts& facts) {
                           counted(facts.limits.cores, "core"), most));
 }
 
+// A plan for another machine takes the time and memory of this one, which no budget counts.
+void require_few_ops(const plan::PlanInput& input) {
+  constexpr int64_t kMostOps = 1 << 22;
+  const int64_t ops = ops_of(input);
+  if (ops <= kMostOps) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("--accumulate {}: a step would be {} million operations, and {} million "
+                          "can be planned (give a larger --micro-batch and less to --accumulate)",
+                          input.micro_batches, ops >> 20, kMostOps >> 20));
+}
+
 // Everything but the plans themselves.
 RunPlan prepare(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   require_built(options);
@@ -270,6 +278,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.keep_checkpoints = options.keep_checkpoints;
   run.drives = drives_of(options, facts.machine);
   run.input = input_of(*run.spec, options, facts, run.threads);
+  require_few_ops(run.input);
   slice(options.least_chunks(), run);
   run.input.spec = &run.spec_of(0);
   run.input.mode = modes_of(options, facts.inference).front();

@@ -96,14 +96,18 @@ TEST_F(DoctorTest, ASmallCgroupIsAWarningNamingIt) {
 }
 
 TEST_F(DoctorTest, RanksMustBeWholeAndInTheWorld) {
-  variables_ = {{"RANK", "1"}, {"WORLD_SIZE", "4"}};
-  EXPECT_EQ(line_of("ranks from the environment").status, Status::kOk);
-  variables_ = {{"RANK", "4"}, {"WORLD_SIZE", "4"}};
-  EXPECT_EQ(line_of("ranks from the environment").status, Status::kFail);
-  variables_ = {{"SLURM_PROCID", "0"}};
-  const DoctorLine line = line_of("ranks from the environment");
+  variables_ = {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}};
+  DoctorLine line = line_of("ranks from the environment");
+  EXPECT_EQ(line.status, Status::kOk);
+  EXPECT_EQ(line.text, "torchrun: rank 1 of 4, 2 on a machine");
+  variables_["RANK"] = "4";
+  line = line_of("ranks from the environment");
   EXPECT_EQ(line.status, Status::kFail);
-  EXPECT_EQ(line.text, "srun: SLURM_PROCID=0, SLURM_NTASKS=(not set)");
+  EXPECT_EQ(line.text, "environment: RANK: 4: torchrun has the ranks 0 to 3");
+  EXPECT_EQ(line.fix, "unset its variables, if it did not start this process");
+  // An allocation and a batch script are one process each.
+  variables_ = {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(line_of("ranks from the environment").text, "none: one process");
 }
 
 TEST(DoctorReport, HasFixesAndASum) {

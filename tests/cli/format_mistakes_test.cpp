@@ -51,6 +51,20 @@ TEST_F(Mistakes, InFilesOfTomlThatAreNone) {
   });
 }
 
+// run.json could not name it for a resume.
+TEST_F(Mistakes, InPathsThatAreNotUtf8) {
+  expect_refusal({"a model", {}, train({}, "mod\xe9l"), kUsage, {"not UTF-8", "rename it"}});
+}
+
+TEST_F(Mistakes, InPlansOfTooManyOperations) {
+  expect_refusal(
+      {"a plan",
+       {},
+       {"plan", "--model", "good", "--machine", STRATA_MACHINE, "--accumulate", "1000000"},
+       kUsage,
+       {"--accumulate 1000000: a step would be", "(give a larger --micro-batch"}});
+}
+
 TEST_F(Mistakes, InGroups) {
   const auto group = [](const std::string& name, const std::string& text,
                         const std::vector<std::string>& says) {

@@ -281,6 +281,12 @@ TEST_F(Generate, PromptsThatCannotBeReadAreRefused) {
             std::string::npos);
   EXPECT_NE(refused({"--prompts-file", "nowhere.txt"}, kUsage).find("nowhere.txt"),
             std::string::npos);
+  std::string many;
+  for (int i = 0; i < 200'000; ++i) many += "a\n";
+  write_text(sandbox_ / "many.txt", many);
+  EXPECT_NE(refused({"--prompts-file", "many.txt", "--host-memory", "96MiB"}, kDoesNotFit)
+                .find("the prompts up to this one take all of the 96 MiB of --host-memory"),
+            std::string::npos);
   EXPECT_NE(refused({"--prompt", "A", "--prompts-file", "empty.txt"}, kUsage)
                 .find("are two sources of prompts"),
             std::string::npos);
