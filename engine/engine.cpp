@@ -143,11 +143,16 @@ double Session::evaluate(const Batch& batch) {
   return impl_->live("evaluate").evaluate(batch.tokens, batch.targets);
 }
 
+int64_t Session::vocabulary() const {
+  impl("vocabulary").require({SessionKind::kSteps}, "vocabulary");
+  return impl_->plan().spec->architecture.vocabulary;
+}
+
 std::vector<float> Session::logits(std::span<const int32_t> context) {
   impl("logits").require({SessionKind::kSteps}, "logits");
   const Environment::Scope scope(&impl_->environment_);
   const std::vector<float>& all = impl_->live("logits").logits(context);
-  return {all.begin(), all.begin() + impl_->plan().spec->architecture.vocabulary};
+  return {all.begin(), all.begin() + vocabulary()};
 }
 
 std::string Session::generate(const std::string& prompt, int64_t tokens_max) {

@@ -307,8 +307,9 @@ class Session {
   TrainReport train(const TrainHandlers& handlers = {});
 
   // Allocates memory and loads the state of the model directory, or of a checkpoint that save() or
-  // a run wrote. After a failure nothing is loaded, and load() may be called again. A session with
-  // the option `machine` can be planned but not loaded.
+  // a run wrote. A checkpoint that cannot be used leaves what is loaded (with several ranks not);
+  // after another failure nothing is, and load() may be called again. A session with the option
+  // `machine` can be planned but not loaded.
   void load(const std::string& checkpoint = "");
   // For declared units. With a checkpoint, `initial` gives the frozen weights alone.
   void load(const InitialWeights& initial, const std::string& checkpoint = "");
@@ -320,6 +321,7 @@ class Session {
   double evaluate(const Batch& batch);
   // The logits [V] of the next token; only the last T tokens of the context are used.
   std::vector<float> logits(std::span<const int32_t> context);
+  int64_t vocabulary() const;  // V
   // Continues the prompt with the most likely tokens, up to `tokens_max` tokens or to the end of
   // the text.
   std::string generate(const std::string& prompt, int64_t tokens_max);

@@ -116,8 +116,17 @@ void Session::Impl::join(const RankPlace& place) {
   job_ = std::move(job);
 }
 
+// What is loaded stays where a checkpoint cannot take its place. Ranks look at theirs together,
+// when they load it.
+void Session::Impl::require_usable(const std::string& checkpoint) {
+  if (checkpoint.empty() || !live_ || job_) return;
+  const train::RunPlan& run = plan();
+  checkpoint::CheckpointReader(checkpoint, *run.spec, run.input.recipe, *source_);
+}
+
 void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {
   if (live_ && live_->failed()) close();
+  require_usable(checkpoint);
   if (live_ && !live_->is_under_way()) agree_on(Call::kLoad);  // else unload() ends the others
   unload();
   if (kind_ == SessionKind::kUnits && options_.ranks > 1 && !job_) {

@@ -40,6 +40,7 @@ class Session::Impl {
   void join(const RankPlace& place);
   void read(StatePlane plane, const StateVisitor& visitor);
   void close();
+  void require_usable(const std::string& checkpoint);
   void load_state(const std::string& checkpoint, const InitialState& initial);
   void unload();
   // Calls for which ranks wait for each other.

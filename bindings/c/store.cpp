@@ -125,6 +125,21 @@ Session& Store::opened() {
   return *session_;
 }
 
+void Store::join(const RankPlace& place) {
+  keep_open([&] { opened().join(place); });
+}
+
+// A call that fails does not end the adding of units.
+void Store::keep_open(const std::function<void()>& call) {
+  const bool is_new = !session_;
+  try {
+    call();
+  } catch (...) {
+    if (is_new) session_.reset();
+    throw;
+  }
+}
+
 void Store::order(const strata_use* uses, size_t count, bool may_leave_out) {
   std::vector<UsedUnits> order;
   if (count > 0) require_given(uses, "order", "uses");
@@ -135,7 +150,7 @@ void Store::order(const strata_use* uses, size_t count, bool may_leave_out) {
                      .pass = pass_of(use.pass, "order"),
                      .seconds = use.seconds});
   }
-  opened().order(order, may_leave_out);
+  keep_open([&] { opened().order(order, may_leave_out); });
 }
 
 PlanText& Store::plan() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -23,7 +24,7 @@ class Store : public Object {
   Store(const char* options, Sinks sinks);
 
   int32_t add(const strata_unit& unit);
-  void join(const RankPlace& place) { opened().join(place); }
+  void join(const RankPlace& place);
   PlanText& plan();
   strata_tensor_info tensor(int32_t unit, int32_t tensor);
   void load(const strata_load& load);
@@ -43,6 +44,7 @@ class Store : public Object {
 
  private:
   Session& opened();
+  void keep_open(const std::function<void()>& call);
   void add_to(float* gradient, std::span<const float> values, float scale);
   void fill(const strata_load& load, SourceReader& reader, int32_t plane, int unit, int tensor,
             int64_t first, std::span<float> values) const;

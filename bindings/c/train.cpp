@@ -139,16 +139,11 @@ strata_status strata_train_logits(strata_train* train, const int32_t* context, i
   return with<Train>(train, "train_logits", [&](Train& self) {
     const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
     if (size > 0) require_given(context, "train_logits", "context");
+    if (vocabulary != nullptr) *vocabulary = self.session.vocabulary();
+    if (capacity <= 0) return;
     require_given(logits, "train_logits", "logits");
     const std::vector<float> all = self.session.logits({context, size});
-    if (vocabulary != nullptr) *vocabulary = std::ssize(all);
-    if (capacity < std::ssize(all)) {
-      throw Error(ErrorCode::kConfig,
-                  fmt::format("train_logits: capacity {}: the model has {} logits (give room for "
-                              "all)",
-                              capacity, all.size()));
-    }
-    std::ranges::copy(all, logits);
+    std::copy_n(all.begin(), std::min(capacity, std::ssize(all)), logits);
   });
 }
 

@@ -90,6 +90,26 @@ TEST_F(COrder, UsesThatAreLeftOutHaveTheSameBitsOnADrive) {
   EXPECT_EQ(strata_store_close(drive), STRATA_OK);
 }
 
+TEST_F(COrder, AMistakeDoesNotEndTheAddingOfUnits) {
+  strata_store* store = nullptr;
+  ASSERT_EQ(strata_store_open(options().c_str(), nullptr, &store), STRATA_OK);
+  EXPECT_EQ(declare(store, 0, {{{9}, STRATA_FORWARD}}), STRATA_ERROR_CONFIG);
+  add_units(store);
+  EXPECT_EQ(declare(store, 0), STRATA_OK) << text();
+  EXPECT_EQ(strata_store_close(store), STRATA_OK);
+}
+
+TEST_F(COrder, ABackwardThatAForwardDoesNotHaveLeavesNothingOut) {
+  strata_store* store = ordered(options(), 1);
+  EXPECT_EQ(strata_store_begin_forward(store), STRATA_OK) << text();
+  auto view = sized<strata_view>();
+  EXPECT_EQ(strata_store_acquire(store, 0, STRATA_BACKWARD, &view), STRATA_ERROR_CONFIG);
+  acquire(store, kOrder[0].units.front(), STRATA_FORWARD);
+  EXPECT_EQ(strata_store_release(store), STRATA_OK);
+  EXPECT_EQ(strata_store_end_forward(store), STRATA_OK) << text();
+  EXPECT_EQ(strata_store_close(store), STRATA_OK);
+}
+
 TEST_F(COrder, MistakesChangeNothing) {
   strata_store* store = open(options());
   EXPECT_EQ(declare(store, 0, {{{0}, STRATA_BACKWARD}}), STRATA_ERROR_CONFIG);

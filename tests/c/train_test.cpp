@@ -122,12 +122,20 @@ TEST_F(CTrain, AModelIsDrivenStepByStep) {
       << text();
   EXPECT_FALSE(std::isnan(logits[static_cast<size_t>(vocabulary - 1)]));
   EXPECT_TRUE(std::isnan(logits[static_cast<size_t>(vocabulary)]));
-  EXPECT_EQ(strata_train_logits(train, tokens.data(), 3, logits.data(), 2, &vocabulary),
-            STRATA_ERROR_CONFIG);
+  std::vector<float> some(3, -1.0f);
+  EXPECT_EQ(strata_train_logits(train, tokens.data(), 3, some.data(), 2, nullptr), STRATA_OK);
+  EXPECT_EQ(some, (std::vector<float>{logits[0], logits[1], -1.0f}));
+  const int64_t size = std::exchange(vocabulary, 0);
+  EXPECT_EQ(strata_train_logits(train, nullptr, 0, nullptr, 0, &vocabulary), STRATA_OK) << text();
+  EXPECT_EQ(vocabulary, size);
   const char* path = nullptr;
   ASSERT_EQ(strata_train_save(train, (directory_ + "/saved").c_str(), &path), STRATA_OK) << text();
   const std::string saved = path;
   EXPECT_EQ(strata_train_load(train, saved.c_str()), STRATA_OK) << text();
+  EXPECT_NE(strata_train_load(train, (directory_ + "/nowhere").c_str()), STRATA_OK);
+  batch.tokens = tokens.data();
+  batch.count = 16;
+  EXPECT_EQ(strata_train_evaluate(train, &batch, &after), STRATA_OK) << "what was loaded stays";
   ASSERT_EQ(strata_train_export(train, (directory_ + "/exported").c_str()), STRATA_OK) << text();
   EXPECT_TRUE(fs::exists(directory_ + "/exported/model.safetensors"));
   EXPECT_EQ(strata_train_close(train), STRATA_OK);

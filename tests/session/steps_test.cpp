@@ -94,13 +94,13 @@ TEST_F(SessionTest, APlanForAnotherMachineCannotBeLoaded) {
   EXPECT_EQ(code_of([&] { session.step(Tokens(1).batch(), 1e-2); }), ErrorCode::kUsage);
 }
 
-TEST_F(SessionTest, AfterALoadThatFailedNothingIsLoaded) {
+TEST_F(SessionTest, AfterALoadThatFailedHalfwayNothingIsLoaded) {
   Session session = open(options());
   session.load();
   const double loss = session.evaluate(Tokens(1).batch());
   const std::string saved = session.save(directory_ + "/checkpoints");
   EXPECT_EQ(code_of([&] { session.load(directory_ + "/missing"); }), ErrorCode::kConfig);
-  EXPECT_EQ(code_of([&] { session.evaluate(Tokens(1).batch()); }), ErrorCode::kUsage);
+  EXPECT_EQ(session.evaluate(Tokens(1).batch()), loss);
   const std::string damaged = directory_ + "/damaged";
   fs::copy(saved, damaged, fs::copy_options::recursive);
   for (const auto& file : fs::directory_iterator(damaged)) {
