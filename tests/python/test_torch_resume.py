@@ -113,4 +113,5 @@ def test_a_saved_state_is_never_written_over(tmp_path):
     optimizer.checkpoints = tmp_path / "moved"
     for state, weights in saved:
         optimizer.load_state_dict(state)
-        assert all(torch.equal(values, weights[name]) for name, values in model.state_dict().items())
+        now = model.state_dict()
+        assert all(torch.equal(now[name], values) for name, values in weights.items())

@@ -175,7 +175,8 @@ def test_names_that_transformers_changes_are_refused(tmp_path):
 
     mixtral().save_pretrained(tmp_path)
     for model in (mixtral(), empty(mixtral)):
-        with pytest.raises(strata.ConfigError, match=r"experts.*from_pretrained\(\).*load_state_dict"):
+        words = r"experts.*from_pretrained\(\).*load_state_dict"
+        with pytest.raises(strata.ConfigError, match=words):
             strata.torch.offload(model, lambda: loss_of_text(model, 0), weights=tmp_path)
     model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
     model.train()

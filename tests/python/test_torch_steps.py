@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of a step: none is lost or counted that plain PyTorch would not, whatever happens between
-micro-batches, and what cannot be counted is refused."""
+"""Gradients of a step are those of plain PyTorch, whatever happens between micro-batches; a step
+that would count others is refused."""
 
 import pytest
 
@@ -54,7 +54,8 @@ def norm_of(maker, steps, loss=loss_of):
 @pytest.mark.parametrize("maker, keep", [(Prompted, []), (norm_alone, ["norm.bias"])])
 def test_gradients_of_kept_parameters_alone_are_summed(maker, keep, micro_batches):
     model = made(maker)
-    state = strata.torch.offload(model, lambda: loss_of(model, 0), options(micro_batches), keep=keep)
+    given = options(micro_batches)
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), given, keep=keep)
     assert set(state.state_dict()) == set(state.kept) != set()
     for step in range(micro_batches):
         loss_of(model, step).backward()

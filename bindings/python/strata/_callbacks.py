@@ -12,17 +12,18 @@ from . import _library as lib
 
 
 class Guard:
-    """Calls functions for the library, which must see no exception, and keeps the first that came; it
-    is raised at the end of the `with` around the library's call. On the main thread that is also so
-    for what the handler of Ctrl-C raises, wherever the interrupt comes."""
+    """Calls functions for the library, which must see no exception, and keeps the first that came.
+
+    It is raised at the end of the `with` around the library's call. On the main thread that is also
+    so for what the handler of Ctrl-C raises, wherever the interrupt comes."""
 
     def __init__(self) -> None:
         self._raised: Optional[BaseException] = None
         self._handler: Any = None  # of Ctrl-C, before
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> int:
-        """What function(*arguments) returns, as a number; 1, which stops the library, if it raises or
-        an interrupt came."""
+        """What function(*arguments) returns, as a number; 1, which stops the library, if it raises
+        or an interrupt came."""
         stops = False
         try:
             stops = bool(function(*arguments))

@@ -15,7 +15,8 @@ from . import _library as lib
 from ._callbacks import Guard, sinks_of
 from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
-from ._units import GroupUpdate, Statistics, StepResult, Unit, Use, check_order, check_units, set_source
+from ._units import GroupUpdate, Statistics, StepResult, Unit, Use
+from ._units import check_order, check_units, set_source
 from ._values import Initial, check_values, fill as fill_values, floats
 from ._view import View
 
@@ -411,8 +412,8 @@ def _close_lent() -> None:
 def check_checkpoint(path: Union[str, "os.PathLike[str]"]) -> None:
     if not os.path.isfile(os.path.join(os.fspath(path), "manifest.json")):
         raise lib.ConfigError(
-            f"load: checkpoint {os.fspath(path)}: it is no directory with a manifest.json (give a path "
-            "that save() returned)"
+            f"load: checkpoint {os.fspath(path)}: it is no directory with a manifest.json (give "
+            "a path that save() returned)"
         )
 
 

@@ -88,7 +88,9 @@ class Statistics:
 
 def set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:
     if source.dtype is not None and source.dtype not in lib.DTYPES:
-        raise lib.ConfigError(f"{name}: source: dtype {source.dtype} (give one of {list(lib.DTYPES)})")
+        raise lib.ConfigError(
+            f"{name}: source: dtype {source.dtype} (give one of {list(lib.DTYPES)})"
+        )
     tensor.source = os.fsencode(source.path)
     tensor.source_offset = source.offset
     tensor.source_dtype = lib.DTYPES[source.dtype] if source.dtype is not None else 0

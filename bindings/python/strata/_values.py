@@ -30,7 +30,7 @@ def check_values(
     shapes: Mapping[str, tuple[int, ...]],
     needed: Sequence[str] = (),
 ) -> None:
-    """Throws where given values have another shape than their tensor, or needed ones are missing."""
+    """Throws where given values have not the shape of their tensor, or needed ones are missing."""
     import numpy as np
 
     if callable(given):

@@ -2,8 +2,9 @@
 """Three questions to autograd for which PyTorch has no public function.
 
 Forward hooks must know whether a backward calls them, as the recomputation of a checkpointed region
-does. A backward that fails has no hook, so one that ends well must say so. And hooks on saved tensors do not nest: those of a part must pass other tensors on to the hooks
-around them, such as those of torch.autograd.graph.save_on_cpu.
+does. A backward that fails has no hook, so one that ends well must say so. And hooks on saved
+tensors do not nest: those of a part must pass other tensors on to the hooks around them, such as
+those of torch.autograd.graph.save_on_cpu.
 """
 
 from __future__ import annotations
@@ -52,5 +53,6 @@ def check_version() -> None:
     except (AttributeError, TypeError) as error:
         raise ImportError(
             f"strata.torch: PyTorch {torch.__version__} does not say whether a backward runs, "
-            f"when it ends, and which hooks on saved tensors there are (install torch {_TESTED}, which is tested)"
+            "when it ends, and which hooks on saved tensors there are (install "
+            f"torch {_TESTED}, which is tested)"
         ) from error

@@ -126,9 +126,9 @@ def versions_of(parameters: Mapping[str, torch.Tensor], names: Iterable[str]) ->
 def refuse_written(names: Iterable[str]) -> None:
     for name in names:
         raise lib.ConfigError(
-            f"offload: {name}: the model writes it while it computes, which the store does not keep "
-            "(nn.Embedding(max_norm=...) does so: leave max_norm out, or normalize the weight between "
-            "steps with model.state_dict() and model.load_state_dict())"
+            f"offload: {name}: the model writes it while it computes, which the store does not "
+            "keep (nn.Embedding(max_norm=...) does so: leave max_norm out, or normalize the weight "
+            "between steps with model.state_dict() and model.load_state_dict())"
         )
 
 
@@ -220,11 +220,12 @@ class Binder:
         return is_forward or bool(self._backwards)
 
     def refuse_broken(self, call: str) -> None:
-        """Throws where an exception left a step in which gradients would be lost or half counted."""
+        """Throws where an exception left a step whose gradients would be lost or half counted."""
         if self.is_broken() and self.uses.has_gradients():
             raise lib.UsageError(
-                f"offload: {call} after an exception or interrupt in a micro-batch of this step (call "
-                "optimizer.zero_grad() to drop the step, and compute all of its micro-batches again)"
+                f"offload: {call} after an exception or interrupt in a micro-batch of this step "
+                "(call optimizer.zero_grad() to drop the step, and compute all of its micro-batches "
+                "again)"
             )
 
     def _mend(self, call: str) -> None:
@@ -290,7 +291,8 @@ class Binder:
         outer = saved_tensors_hooks_around()
         pack = outer[0] if outer else None
         there = getattr(pack, "__self__", None)
-        is_there = isinstance(there, _Packing) and there.binder is self  # an interrupt may leave others
+        # An interrupt may leave those of another model.
+        is_there = isinstance(there, _Packing) and there.binder is self
         is_region = getattr(pack, "__module__", "") == "torch.utils.checkpoint"
         self._packing.append(None if is_there or is_region else _Packing(self, outer))
         for slot in self.bound.values():
@@ -347,8 +349,8 @@ class Binder:
             return
         if name not in self.unit_of:
             raise lib.UsageError(
-                f"offload: {name}: it has a gradient now, but the example did not use it, so that it is "
-                "not in the store (give offload() an example that uses it, or freeze it before)"
+                f"offload: {name}: it has a gradient now, but the example did not use it, so that it "
+                "is not in the store (give offload() an example that uses it, or freeze it before)"
             )
         unit = self.unit_of[name]
         if unit not in self.bound or self._which != "backward":

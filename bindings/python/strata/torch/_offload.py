@@ -366,7 +366,8 @@ class Offloaded:
         updates: Optional[int] = None,
     ) -> None:
         """Replaces weights by name, and moments and their count of updates where they are given."""
-        self._check_planes({"weights": weights, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}, updates)
+        planes = {"weights": weights, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+        self._check_planes(planes, updates)
         self._idle("load")
         missing = {name for name in [*self._unit_of, *self.kept] if name not in weights}
         known = dict(weights)
@@ -389,11 +390,15 @@ class Offloaded:
         for plane, tensors in planes.items():
             for name, values in (tensors or {}).items():
                 if name not in self._unit_of and name not in self.kept:
-                    raise lib.ConfigError(f"load: {name}: it is not in the store (give its own names)")
+                    raise lib.ConfigError(
+                        f"load: {plane} of {name}: it is not in the store (give names of its own)"
+                    )
                 check_values(plane, name, values, self._parameters[name].shape)
             for name in self._numbers:
                 if updates and plane != "weights" and tensors is not None and name not in tensors:
-                    raise lib.ConfigError(f"load: {name}: it has no {plane} (give it for all weights)")
+                    raise lib.ConfigError(
+                        f"load: {name}: it has no {plane} (give it for all that are trained)"
+                    )
 
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
         """Writes a checkpoint of trained weights and moments below the directory; returns its path."""

@@ -29,8 +29,9 @@ class Optimizer(torch.optim.Optimizer):
     params: parameters or groups of them, with "lr" and "weight_decay" by group; without it all that
         are trained. As in PyTorch, weight decay is for all parameters of a group.
     clip: the largest norm of all gradients.
-    checkpoints: a directory. state_dict() then writes a checkpoint of the store there, which replaces
-        no other, and has its path; load_state_dict() finds it there also after a move. Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
+    checkpoints: a directory. state_dict() then writes a checkpoint of the store there, which
+        replaces no other, and has its path; load_state_dict() finds it there also after a move.
+        Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
 
     betas and eps are options of offload(). result: what the last step() did.
     """
@@ -60,7 +61,7 @@ class Optimizer(torch.optim.Optimizer):
         self._refuse_second()
 
     def _refuse_second(self) -> None:
-        """Optimizers of one model that share its parameters out: the step of the first is that of all."""
+        """Throws for optimizers that share a model's parameters out: a step is that of all."""
         other = self._store_of.optimizer() if self._store_of.optimizer is not None else None
         if other is not None and set(other._parameters()) != set(self._parameters()):
             raise lib.UsageError(
@@ -116,9 +117,9 @@ class Optimizer(torch.optim.Optimizer):
         return self._norm
 
     def attach(self, trainer: Any) -> None:
-        """Lets a Trainer of Transformers, or an Accelerator, clip gradients in step(), and leave them
-        to the store's ranks. Call it before the training and before prepare(); without it they read
-        param.grad, which is an error."""
+        """Lets a Trainer of Transformers, or an Accelerator, clip gradients in step(), and leave
+        them to the store's ranks. Call it before the training and before prepare(); without it they
+        read param.grad, which is an error."""
 
         def clip(_parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
             if norm_type != 2:
@@ -182,8 +183,8 @@ class Optimizer(torch.optim.Optimizer):
         return directory
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what state_dict() gave, or the state of torch.optim.AdamW. A state that cannot be loaded
-        is refused before anything changes."""
+        """Loads what state_dict() gave, or the state of torch.optim.AdamW. A state that cannot be
+        loaded is refused before anything changes."""
         groups = state_dict["param_groups"]
         self._check_groups(groups)
         if "strata_checkpoint" in state_dict:
@@ -210,8 +211,8 @@ class Optimizer(torch.optim.Optimizer):
         own = [len(group["params"]) for group in self.param_groups]
         if given != own:
             raise lib.ConfigError(
-                f"Optimizer.load_state_dict: groups of {given} parameters are given, these are of {own} "
-                "(make the optimizer with the same groups)"
+                f"Optimizer.load_state_dict: groups of {given} parameters are given, these are of "
+                f"{own} (make the optimizer with the same groups)"
             )
         for group in groups:
             self._check_group(group)
@@ -220,8 +221,8 @@ class Optimizer(torch.optim.Optimizer):
         betas, eps = self._store_of.betas, self._store_of.eps
         if tuple(group.get("betas", betas)) != betas or group.get("eps", eps) != eps:
             raise lib.ConfigError(
-                f"Optimizer: a group has betas {group.get('betas')} and eps {group.get('eps')}, the "
-                f"store {betas} and {eps} (they are options of offload(); schedulers have "
+                f"Optimizer: a group has betas {group.get('betas')} and eps {group.get('eps')}, "
+                f"the store {betas} and {eps} (they are options of offload(); schedulers have "
                 "cycle_momentum=False)"
             )
 
@@ -232,15 +233,15 @@ class Optimizer(torch.optim.Optimizer):
             return path
         if self.checkpoints is None:
             raise lib.ConfigError(
-                f"Optimizer.load_state_dict: checkpoint {path}: it does not exist (make the optimizer "
-                "with checkpoints=DIR, where DIR is the directory that it was saved below)"
+                f"Optimizer.load_state_dict: checkpoint {path}: it does not exist (make the "
+                "optimizer with checkpoints=DIR, where DIR is the directory that has it now)"
             )
         below = state_dict.get("strata_checkpoint_below", os.path.basename(path))
         moved = os.path.join(os.path.abspath(self.checkpoints), below)
         if not os.path.exists(moved):
             raise lib.ConfigError(
-                f"Optimizer.load_state_dict: checkpoint {path}: it does not exist, nor does {moved} "
-                "(give the directory that it is below now as checkpoints=DIR)"
+                f"Optimizer.load_state_dict: checkpoint {path}: it does not exist, nor does "
+                f"{moved} (give the directory that has it now as checkpoints=DIR)"
             )
         return moved
 

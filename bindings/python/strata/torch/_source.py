@@ -34,8 +34,8 @@ class ModuleSource:
 
 
 class FileSource:
-    """Weights of a Hugging Face directory, read from its safetensors tensor by tensor. The model has
-    values of the adapters of PEFT, which are no part of a name there, and of what `new` names."""
+    """Weights of a Hugging Face directory, read from its safetensors tensor by tensor. Adapters of
+    PEFT, which are no part of a name there, and what `new` names have the values of `others`."""
 
     def __init__(
         self, directory: str, others: Source, model: nn.Module, new: Collection[str] = ()
@@ -106,8 +106,8 @@ class FileSource:
             other = name_of.setdefault(key, name)
             if key and other != name:
                 raise lib.ConfigError(
-                    f"offload: weights: {self._directory}: {key} may be {other} or {name} (save the "
-                    "whole model with save_pretrained, and give that directory)"
+                    f"offload: weights: {self._directory}: {key} may be {other} or {name} (save "
+                    "the whole model with save_pretrained, and give that directory)"
                 )
 
     def _check_missing(self, others: Collection[str]) -> None:
