@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+import strata  # noqa: E402
 import strata.torch  # noqa: E402
 from torch_models import (  # noqa: E402
     VOCABULARY,
@@ -184,6 +185,12 @@ def test_parameters_may_be_kept_by_name_and_frozen():
     state.restore()
     assert torch.equal(model.head.weight, before)
     assert torch.equal(model.norm.bias, weights["norm.bias"])
+
+
+def test_a_text_in_place_of_a_list_of_kept_names_is_refused():
+    model = Model()
+    with pytest.raises(strata.ConfigError, match="keep: the text 'norm.bias'"):
+        strata.torch.offload(model, lambda: loss_of(model, 0), options(), keep="norm.bias")
 
 
 def test_parameters_that_are_not_used_stay_as_they_are():

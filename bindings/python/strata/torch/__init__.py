@@ -28,6 +28,7 @@ from typing import Any, Callable, Collection, Optional, Union
 import torch
 from torch import nn
 
+from .._library import ConfigError
 from .._plan import Options
 from ._autograd import check_version
 from ._offload import Offloaded
@@ -86,6 +87,8 @@ def offload(
     optimizer is the store's: Optimizer, or step() of the result. Raises DoesNotFit with what would fit; the model
     is then as before.
     """
+    if isinstance(keep, str):
+        raise ConfigError(f"offload: keep: the text {keep!r} (give a list of names)")
     directory = None if weights is None else os.fspath(weights)
     ranks = Ranks(group, shard, network)
     return Offloaded(model, example, options, parts, directory, keep, ranks, device, new)

@@ -224,8 +224,7 @@ class Binder:
         if self.is_broken() and self.uses.has_gradients():
             raise lib.UsageError(
                 f"offload: {call} after an exception or interrupt in a micro-batch of this step "
-                "(call optimizer.zero_grad() to drop the step, and compute all of its micro-batches "
-                "again)"
+                "(call optimizer.zero_grad() to drop the step, and compute all of it again)"
             )
 
     def _mend(self, call: str) -> None:
@@ -349,8 +348,8 @@ class Binder:
             return
         if name not in self.unit_of:
             raise lib.UsageError(
-                f"offload: {name}: it has a gradient now, but the example did not use it, so that it "
-                "is not in the store (give offload() an example that uses it, or freeze it before)"
+                f"offload: {name}: it has a gradient now, but it is not in the store, since the "
+                "example did not use it (give offload() an example that uses it, or freeze it before)"
             )
         unit = self.unit_of[name]
         if unit not in self.bound or self._which != "backward":

@@ -67,6 +67,18 @@ class StoredParameter(Guarded, nn.Parameter):
         _refuse("torch.save(model) would have no weights", "save model.state_dict()")
 
 
+def check_model(model: nn.Module) -> None:
+    """Throws where it has nothing to move to a store, or is over one already."""
+    if next(model.parameters(), None) is None:
+        raise lib.ConfigError("offload: the model has no parameters (give one that has)")
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, StoredParameter):
+            raise lib.UsageError(
+                f"offload: {name}: it is in a store already (call restore() of what offload() "
+                "returned before)"
+            )
+
+
 _MOVES = ("to", "cpu", "cuda", "half", "float", "double", "bfloat16")
 _REQUIRES_GRAD: Any = torch.Tensor.requires_grad
 

@@ -19,7 +19,7 @@ from .._units import GroupUpdate, StepResult, Unit, Use
 from ._binder import Binder, take_away
 from ._copies import Copies, Tensors, check_values, fill_of
 from ._device import Buffers, Given, device_of, options_of
-from ._habits import Habits, StoredParameter, refuse_other_training
+from ._habits import Habits, check_model, refuse_other_training
 from ._parts import Part, parts_of
 from ._ranks import Ranks
 from ._recorder import Recorder, evaluated, record
@@ -31,17 +31,6 @@ ROOT = "(model)"  # the unit of a model that is one part
 
 # Those of torch.optim.AdamW.
 _DEFAULTS = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "clip": 0}
-
-
-def _check_model(model: nn.Module) -> None:
-    if next(model.parameters(), None) is None:
-        raise lib.ConfigError("offload: the model has no parameters (give one that has)")
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, StoredParameter):
-            raise lib.UsageError(
-                f"offload: {name}: it is in a store already (call restore() of what offload() "
-                "returned before)"
-            )
 
 
 class Offloaded:
@@ -64,7 +53,7 @@ class Offloaded:
         device: Given = None,
         new: Collection[str] = (),
     ) -> None:
-        _check_model(model)
+        check_model(model)
         self.model = model
         self.device = device_of(model, device)
         if "device" in (options or {}):
