@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """strata.plan, strata.train and strata.Model on a small model directory."""
 
+import json
 import os
 import shutil
 import signal
@@ -43,6 +44,14 @@ class Runs(unittest.TestCase):
             strata.plan(self.options, machine=MACHINE, host_memory="1MiB")
         with self.assertRaisesRegex(strata.UsageError, "modell"):
             strata.plan(modell="x")
+
+    def test_a_configuration_is_enough_for_a_plan(self):
+        config = json.loads((Path(MODEL) / "config.json").read_text())
+        expected = strata.plan(self.options, machine=MACHINE)
+        found = strata.plan({**self.options, "model": config}, machine=MACHINE)
+        self.assertEqual(found.data, expected.data)
+        with self.assertRaisesRegex(strata.ConfigError, "architectures: missing"):
+            strata.plan({**self.options, "model": {}}, machine=MACHINE)
 
     def test_a_run_reports_its_steps(self):
         steps, evaluations = [], []

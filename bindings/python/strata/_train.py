@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
+import json
 import math
 import os
+import tempfile
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, Type, Union
 
 from . import _library as lib
 from ._callbacks import Guard, sinks_of
@@ -200,9 +203,25 @@ def plan(options: Optional[Options] = None, *, cache: Optional[Path] = None, **m
 
     Creates nothing. Without the option machine, and without measurements in `cache`, it measures
     this machine for some seconds. Raises DoesNotFit with what would fit.
+
+    model: a directory, in which config.json is enough, or a configuration: one of Transformers, or
+        the members of a config.json.
     """
-    with Model(options, cache=cache, **more) as model:
-        return model.plan()
+    given = {**(options or {}), **more}
+    config = given.get("model")
+    with contextlib.ExitStack() as stack:
+        if config is not None and not isinstance(config, (str, os.PathLike)):
+            given["model"] = stack.enter_context(_directory_of(config))
+        return stack.enter_context(Model(given, cache=cache)).plan()
+
+
+@contextlib.contextmanager
+def _directory_of(config: Any) -> Iterator[str]:
+    members = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    with tempfile.TemporaryDirectory(prefix="strata-") as directory:
+        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(members, file)
+        yield directory
 
 
 def train(
