@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "bindings/cli/stop_signals.h"
 #include "engine/base/plural.h"
 
 namespace strata::cli {
@@ -14,7 +15,6 @@ namespace {
 constexpr int kUsageOrConfig = 2;
 constexpr int kDoesNotFit = 3;
 constexpr int kEndedAtOnce = 130;  // by a second Ctrl-C
-constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 bool is_error(const RanksEnd& end) {
   return end.rank >= 0 && end.signal == 0 && !end.is_stuck;
@@ -28,7 +28,7 @@ std::string from_step(int64_t step) {
 
 bool is_final(const RanksEnd& end) {
   if (end.is_stuck) return false;
-  if (end.signal != 0) return std::ranges::find(kRequests, end.signal) != std::end(kRequests);
+  if (end.signal != 0) return std::ranges::count(kStopSignals, end.signal) > 0;
   return end.code == kUsageOrConfig || end.code == kDoesNotFit || end.code == kEndedAtOnce;
 }
 

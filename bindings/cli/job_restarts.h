@@ -10,7 +10,7 @@
 namespace strata::cli {
 
 // Whether ranks ended by what would come again, or was meant: mistakes in options, data or budgets
-// (exit codes 2 and 3), a second Ctrl-C, and SIGINT, SIGTERM, SIGHUP or SIGUSR1.
+// (exit codes 2 and 3), a second Ctrl-C, and SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU.
 bool is_final(const RanksEnd& end);
 
 // How a start of a job failed.

@@ -2,7 +2,6 @@
 #include "bindings/cli/stop_signals.h"
 
 #include <atomic>
-#include <csignal>
 
 #include "engine/base/clock.h"
 
@@ -14,8 +13,6 @@ constexpr double kMomentS = 0.3;
 std::atomic<int> first_signal = 0;
 std::atomic<double> first_s = 0;
 std::atomic<bool> was_warned = false;
-
-constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 bool is_ignored(int signal) {
   struct sigaction now = {};
@@ -34,7 +31,8 @@ void on_stop_signals(void (*handler)(int signal)) {
 }
 
 bool is_new_request(int signal) {
-  if (signal == SIGUSR1) return !was_warned.exchange(true) && first_signal == 0;
+  if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU)
+    return !was_warned.exchange(true) && first_signal == 0;
   if (first_signal == 0) first_s = now_s();
   int none = 0;
   if (first_signal.compare_exchange_strong(none, signal)) return !was_warned;

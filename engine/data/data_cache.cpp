@@ -251,7 +251,10 @@ void DataCache::lock(double least_patience_s) {
   fs::file_time_type written = last_written();
   RunningClock clock(1);
   for (double seen_s = clock.now_s(); !try_lock();) {
-    if (fs::exists(path_)) return;
+    {
+      const BlockingCall call("look for", path_);
+      if (fs::exists(path_)) return;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     clock.tick();
     if (const fs::file_time_type newest = last_written(); newest != written) {

@@ -15,6 +15,7 @@
 #include "engine/base/blocking_call.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/interrupted.h"
 #include "engine/base/units.h"
 #include "engine/data/disk_full.h"
 
@@ -25,6 +26,7 @@ constexpr int64_t kChecksumBytes = 1 << 20;
 
 // Other programs need some space too: 5% of the disk, and at most 1 GiB.
 void require_spare(int file, const std::string& path, int64_t bytes) {
+  const BlockingCall call("ask for free space", path);
   struct statvfs info {};
   if (fstatvfs(file, &info) != 0) return;
   const auto of = [&](uint64_t blocks) { return static_cast<int64_t>(blocks * info.f_frsize); };
@@ -132,7 +134,7 @@ void LongArray::finish() {
   blocks_.clear();
   is_whole_ = true;
   const BlockingCall call("sync", path_);
-  if (fsync(file_) != 0) throw_not_written(path_, errno);
+  if (uninterrupted([&] { return fsync(file_); }) != 0) throw_not_written(path_, errno);
 }
 
 void LongArray::write_block(const char* from, int64_t bytes) {
@@ -149,6 +151,7 @@ void LongArray::write_block(const char* from, int64_t bytes) {
     }
   }
   // Dirty pages shall not pile up until the end.
+  const BlockingCall call("write", path_);
   (void)sync_file_range(file_, file_bytes_, bytes, SYNC_FILE_RANGE_WRITE);
   file_bytes_ += bytes;
   written_sum_->add(from, static_cast<uint64_t>(bytes));

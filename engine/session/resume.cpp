@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/shell_word.h"
@@ -39,16 +40,24 @@ constexpr std::array<std::string_view, 8> kPaths = {"model",          "data",   
                                                     "nvme",           "data_cache",   "machine",
                                                     "sample_prompts", "chat_template"};
 
+// Whether both are there and the same.
+bool are_one(const std::string& path, const std::string& other) {
+  const BlockingCall call("look at", path);
+  std::error_code unequal;
+  return fs::equivalent(path, other, unequal);
+}
+
 // The path as it is from here: one that is not there is kept. A share of --data stands behind it.
 // "off", and the names of chat templates, are no paths.
 std::string path_from_here(std::string_view option, const std::string& text,
                            const std::string& directory) {
   if (text == "off" || (option == "chat_template" && !text.ends_with(".jinja"))) return text;
-  const fs::path path = fs::path(directory) / text;
+  const std::string path = (fs::path(directory) / text).string();
+  const BlockingCall call("look for", path);
   std::error_code missing;
-  const bool is_there = fs::exists(path.string(), missing) ||
-                        fs::exists(path.string().substr(0, path.string().rfind(':')), missing);
-  return is_there ? path.lexically_normal().string() : text;
+  const bool is_there =
+      fs::exists(path, missing) || fs::exists(path.substr(0, path.rfind(':')), missing);
+  return is_there ? fs::path(path).lexically_normal().string() : text;
 }
 
 // What a run or a checkpoint says of itself, with the paths of its options as they are from here,
@@ -56,9 +65,8 @@ std::string path_from_here(std::string_view option, const std::string& text,
 Json with_paths_from_here(Json about) {
   const std::string directory = text_of(&about, "directory");
   const Json* found = about.find("options");
-  std::error_code gone;
   if (directory.empty() || found == nullptr || !found->is_object()) return about;
-  if (fs::equivalent(directory, fs::current_path(), gone)) return about;
+  if (are_one(directory, fs::current_path().string())) return about;
   Json options = *found;
   for (config::JsonMember& member : options.members()) {
     if (std::ranges::count(kPaths, member.name) == 0) continue;
@@ -94,9 +102,7 @@ Resumed new_run(const std::string& checkpoint) {
 
 Resumed resume_named(const std::string& path, const std::optional<train::RunDirectory>& directory) {
   const std::string run = checkpoint::read_manifest(path).run;
-  std::error_code other;
-  const bool is_here = directory && fs::equivalent(fs::canonical(path).parent_path(),
-                                                   directory->checkpoints(), other);
+  const bool is_here = directory && are_one(path + "/..", directory->checkpoints());
   // Without a nonce, only its place shows that a checkpoint belongs to the run.
   const bool may_be_own = directory && (is_here || !run.empty());
   if (!may_be_own || record_of(directory).run.value_or(run) != run) return new_run(path);
@@ -347,10 +353,7 @@ config::Options with_checkpoint(config::Options options) {
 }
 
 config::Options with_run(config::Options options) {
-  std::error_code unequal;
-  if (fs::equivalent(options.resume_checkpoint, options.out, unequal)) {
-    options.resume_checkpoint.clear();
-  }
+  if (are_one(options.resume_checkpoint, options.out)) options.resume_checkpoint.clear();
   return with_checkpoint(std::move(options));
 }
 

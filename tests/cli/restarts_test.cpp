@@ -234,7 +234,7 @@ TEST_F(Restarts, AWarningToAnyRankWritesACheckpoint) {
   for (const size_t rank : {0u, 1u}) {
     Process process(launch(2, train("run", {"--steps", "1000000", "--force"})), here());
     ASSERT_TRUE(trains(process, 1)) << process.err();
-    kill(ranks_of("run")[rank], SIGUSR1);
+    kill(ranks_of("run")[rank], rank == 0 ? SIGUSR2 : SIGXCPU);
     EXPECT_EQ(process.wait(), 0) << process.err();
     EXPECT_GT(newest_step(), 0);
   }
