@@ -126,15 +126,16 @@ def interrupts(case):
     interrupted = 0
     for delay in itertools.chain(*[(0.0004, 0.001, 0.002, 0.004, 0.008)] * 4):
         try:
-            signal.setitimer(signal.ITIMER_REAL, delay)
-            loss_of(case.model, 64).backward()
-            loss_of(case.model, 65)  # an error of its own, if there was time for it
-        except KeyboardInterrupt:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                loss_of(case.model, 64).backward()
+                loss_of(case.model, 65)  # an error of its own, if there was time for it
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:  # also from the lines above
             interrupted += 1
         except strata.UsageError:
             pass
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         case.state.discard()
     signal.signal(signal.SIGALRM, before)
     assert interrupted > 0
