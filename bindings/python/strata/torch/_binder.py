@@ -23,7 +23,7 @@ from ._autograd import (
     saved_tensors_hooks_around,
     uncompiled,
 )
-from ._guard import unguarded
+from ._guard import unguarded, writable
 from ._habits import StoredParameter
 from ._parts import Part, tensors_in
 
@@ -108,7 +108,7 @@ _GRADIENT: Any = torch.Tensor.grad  # for parameters whose class hides it
 
 
 def set_values(parameter: torch.Tensor, values: torch.Tensor) -> None:
-    with torch.inference_mode(False), unguarded():
+    with writable(), unguarded():
         parameter.data = values
 
 
@@ -443,7 +443,7 @@ class Binder:
 
 def take_away(parameter: torch.Tensor, device: Optional[torch.device] = None) -> None:
     """The values of a parameter that is not in memory are NaN. It moves to the device, if given."""
-    with torch.inference_mode(False):
+    with writable():
         where = parameter.device if device is None else device
         nan = torch.full((), float("nan"), dtype=parameter.dtype, device=where)
         set_values(parameter, nan.expand(parameter.shape))

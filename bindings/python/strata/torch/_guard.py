@@ -5,6 +5,7 @@ do. PyTorch asks __torch_function__ of a class before each function that is give
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Iterator, NoReturn, Optional, Protocol
 
 import torch
@@ -39,6 +40,12 @@ _READS_NOT = {
 def unguarded() -> Any:
     """A context in which parameters are plain ones."""
     return torch._C.DisableTorchFunctionSubclass()  # public: notes on extending PyTorch
+
+
+def writable() -> Any:
+    """A context in which values of parameters may be set. It is empty outside of inference mode: an
+    interrupt within PyTorch's would leave gradients off."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 
 class Guarded(torch.Tensor):
