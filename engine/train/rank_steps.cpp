@@ -43,6 +43,7 @@ void RankTrainer::finish(TrainResult& result) {
   const int64_t step = done_step_ = flight.step;
   if (!flight.instance) return skip(step, result);
   const exec::Instance* instance = flight.instance.get();
+  const double early_s = add_early_update(*flight.instance);
   // Of all ranks: losses, and bytes that drives have moved.
   std::array<double, 4> sums = {
       0, static_cast<double>(nvme_bytes_read(*instance)),
@@ -54,7 +55,7 @@ void RankTrainer::finish(TrainResult& result) {
   if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
   const double loss = sums[0] / static_cast<double>(instance->target_count);
   const double begin_s = std::max(last_end_s_, instance->begin_s);
-  const double step_s = instance->end_s - begin_s;
+  const double step_s = instance->end_s - begin_s + early_s;
   last_end_s_ = instance->end_s;
   if (instance->record_times) trace_->add(step, *instance, begin_s);
   if (is_lost(*instance, loss)) {
@@ -122,26 +123,26 @@ void RankTrainer::skip(int64_t step, TrainResult& result) {
   if (leads() && job_.events.step) record([&] { job_.events.step(metrics); });
 }
 
-// Ends all steps and the update that the last one left for the next, whose time and bytes are the
-// last one's.
+// Ends all steps, and the update that the last one left for the next. That counts as part of the
+// next one, as it would without the pause.
 void RankTrainer::settle(TrainResult& result) {
-  while (flying_.size() > 1) finish(result);
-  exec::Instance* const last = flying_.empty() ? nullptr : flying_.back().instance.get();
-  if (last != nullptr) executor_->wait(*last);
-  if (executor_->pending()) {
-    exec::Instance update;
-    update.program = plan::ProgramName::kDrain;
-    executor_->run(update);
-    if (last != nullptr) {
-      last->end_s = update.end_s;
-      for (size_t lane = 0; lane < plan::kLaneCount; ++lane) {
-        last->busy_s[lane] += update.busy_s[lane];
-        last->stall_s[lane] += update.stall_s[lane];
-        last->nvme_bytes[lane] += update.nvme_bytes[lane];
-      }
-    }
-  }
   while (!flying_.empty()) finish(result);
+  if (!executor_->pending()) return;
+  early_update_ = std::make_unique<exec::Instance>();
+  early_update_->program = plan::ProgramName::kDrain;
+  executor_->run(*early_update_);
+}
+
+// Adds what was done of the step before it began, and returns the seconds of that.
+double RankTrainer::add_early_update(exec::Instance& step) {
+  const std::unique_ptr<exec::Instance> update = std::move(early_update_);
+  if (!update) return 0;
+  for (size_t lane = 0; lane < plan::kLaneCount; ++lane) {
+    step.busy_s[lane] += update->busy_s[lane];
+    step.stall_s[lane] += update->stall_s[lane];
+    step.nvme_bytes[lane] += update->nvme_bytes[lane];
+  }
+  return update->end_s - update->begin_s;
 }
 
 int64_t RankTrainer::nvme_bytes_read(const exec::Instance& instance) const {

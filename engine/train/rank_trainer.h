@@ -43,6 +43,7 @@ class RankTrainer {
   void submit(int64_t step);
   void finish(TrainResult& result);
   void settle(TrainResult& result);
+  double add_early_update(exec::Instance& step);
   void record(const std::function<void()>& write);
   void skip(int64_t step, TrainResult& result);
   bool evaluate(int64_t step, TrainResult& result);
@@ -76,8 +77,9 @@ class RankTrainer {
   checkpoint::ModelSource from_model_;
   checkpoint::FrozenSource frozen_;  // uses from_model_ after loading, on the executor's read lane
   std::deque<Flight> flying_;
-  std::optional<Trace> trace_;                // if any step is traced
-  std::unique_ptr<exec::Executor> executor_;  // destroyed before the objects that its lanes use
+  std::unique_ptr<exec::Instance> early_update_;  // that the next step need not do
+  std::optional<Trace> trace_;                    // if any step is traced
+  std::unique_ptr<exec::Executor> executor_;      // destroyed before the objects that its lanes use
   std::vector<double> step_times_;
   double last_end_s_ = 0;
   double last_checkpoint_s_ = 0;

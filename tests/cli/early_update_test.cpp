@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update that a checkpoint or an evaluation does not leave to the next step.
+// The update that a checkpoint or an evaluation does not leave to the next step counts as its part.
 #include "tests/cli/metrics_records.h"
 #include "tests/cli/program.h"
 
@@ -14,7 +14,7 @@ int64_t written_by(const std::string& run) {
   return bytes;
 }
 
-TEST(LastUpdate, IsCountedAsPartOfItsStep) {
+TEST(EarlyUpdate, IsPartOfTheNextStep) {
   const Sandbox sandbox;
   make_model(sandbox, "model", {.layers = 4, .hidden = 256});
   std::string budget = "1MiB";
