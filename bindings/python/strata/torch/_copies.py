@@ -24,8 +24,9 @@ _SHARED_OUT = 32768
 def copy_alone(to: torch.Tensor, values: torch.Tensor) -> None:
     """Copies without other threads, for callbacks, which run on a thread of the store. A second team of
     OpenMP threads would make both sleep where they spin otherwise, at each of PyTorch's operations."""
-    for part, given in zip(to.split(_SHARED_OUT - 1), values.split(_SHARED_OUT - 1)):
-        part.copy_(given)
+    for first in range(0, values.numel(), _SHARED_OUT - 1):
+        part = slice(first, first + _SHARED_OUT - 1)
+        to[part].copy_(values[part])
 
 
 class Copies:
