@@ -101,11 +101,8 @@ int open_nameless(const DirectoryLock& lock, const std::string& leftover_name, i
 
 int allocate(const ScratchFile& file, uint64_t bytes) {
   const BlockingCall call("reserve space", file.name);
-  int rc = 0;
-  do {
-    rc = fallocate(file.fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  } while (rc == EINTR);
-  return rc;
+  const auto call_once = [&] { return fallocate(file.fd, 0, 0, static_cast<off_t>(bytes)); };
+  return uninterrupted(call_once) == 0 ? 0 : errno;
 }
 
 // Calls the kernel's statx, because the C library's struct lacks the fields for O_DIRECT.

@@ -207,11 +207,6 @@ void keep_places_of_streams() {
   }
 }
 
-}  // namespace
-}  // namespace strata::cli
-
-namespace {
-
 // Each rank reads the files that all ranks of a checkpoint have written. The limit that binds a
 // program until it asks for more is there for those that wait with select().
 void raise_open_files() {
@@ -222,6 +217,7 @@ void raise_open_files() {
 }
 
 }  // namespace
+}  // namespace strata::cli
 
 int main(int argc, char** argv) {
   strata::cli::keep_places_of_streams();
@@ -233,7 +229,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   // A reader that closes the pipe (`strata train | head`) does not end a run.
   std::signal(SIGPIPE, SIG_IGN);
-  raise_open_files();
+  strata::cli::raise_open_files();
   try {
     const std::vector<std::string> args(argv + 1, argv + argc);
     return strata::cli::answered(args, strata::cli::run(args));

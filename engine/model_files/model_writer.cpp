@@ -159,6 +159,10 @@ void require_may_replace(const std::string& path, bool force) {
 
 namespace {
 
+std::string partial_of(const std::string& path) {
+  return without_trailing_slash(path) + ".partial";
+}
+
 bool is_marked(const std::string& directory) {
   return fs::exists(directory + "/" + kMarker);
 }
@@ -184,7 +188,7 @@ void clear_leftovers(const std::string& partial, const std::string& path) {
 }  // namespace
 
 std::string leftover_of_export(const std::string& path) {
-  const std::string partial = without_trailing_slash(path) + ".partial";
+  const std::string partial = partial_of(path);
   const BlockingCall call("look at", partial);
   std::error_code ignored;
   return fs::exists(partial + "/" + kMarker, ignored) ? partial : "";
@@ -194,7 +198,7 @@ ModelWriter::ModelWriter(const ModelSpec& spec, const Json& config,
                          const ModelWriterOptions& options)
     : options_{without_trailing_slash(options.path), options.dtype, options.shard_bytes,
                options.like, options.buffer_bytes.value_or(transfer_buffer_bytes(spec))},
-      partial_(options_.path + ".partial") {
+      partial_(partial_of(options_.path)) {
   STRATA_CHECK(options_.shard_bytes > 0);
   const std::vector<ShardPlan> shards =
       options_.like != nullptr

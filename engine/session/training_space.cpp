@@ -57,8 +57,8 @@ void Training::check_space() const {
   use.held =
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
   use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
-  const std::string leftover = model::leftover_of_export(options_.out + "/model");
-  if (!leftover.empty()) use.older_model_bytes += checkpoint::bytes_below(leftover);
+  use.older_model_bytes +=
+      checkpoint::bytes_below(model::leftover_of_export(options_.out + "/model"));
   use.checkpoint_bytes = train::checkpoint_bytes(plan_);
   use.checkpoint_count = static_cast<int64_t>(
       std::min(kMost, std::ceil(left / train::steps_per_checkpoint(plan_) + of_evaluations)));

@@ -255,9 +255,9 @@ void require_few_ops(const plan::PlanInput& input) {
   const int64_t ops = ops_of(input);
   if (ops <= kMostOps) return;
   throw Error(ErrorCode::kConfig,
-              fmt::format("--accumulate {}: a step would be {} million operations, and {} million "
-                          "can be planned (give a larger --micro-batch and less to --accumulate)",
-                          input.micro_batches, ops >> 20, kMostOps >> 20));
+              fmt::format("--accumulate {}: a step would be {} operations, and {} can be planned "
+                          "(give a larger --micro-batch and less to --accumulate)",
+                          input.micro_batches, ops, kMostOps));
 }
 
 // Everything but the plans themselves.

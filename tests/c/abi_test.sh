@@ -32,6 +32,11 @@ while ($text =~ /enum[^{;]*\{(.*?)\}/g) {
     print "  printf(\"constant $name %d\\n\", (int)$name);\n";
   }
 }
+while ($text =~ /typedef ([^;{]*\(\*strata_\w+\)[^;]*);/g) {
+  my $line = "callback $1" =~ s/\s+/ /gr;
+  print "  puts(\"$line\");\n";
+}
+$text =~ s/typedef [^;{]*\(\*strata_\w+\)[^;]*;//g;
 while ($text =~ /((?:const )?[\w]+[\s*]+)(?:__attribute__\s*\(\(.*?\)\)\s*)?(strata_\w+)\s*\(([^;{]*?)\)\s*;/g) {
   my $line = "function $1$2($3)" =~ s/\s+/ /gr;
   print "  puts(\"$line\");\n";
