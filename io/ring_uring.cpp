@@ -39,7 +39,8 @@ __kernel_timespec timespec_of(double seconds) {
 
 // The io_uring backend. The lane enters the kernel once for a batch of requests and finds
 // completions in shared memory. Other threads wake it through an eventfd, on which a read is always
-// outstanding.
+// outstanding. Files are not registered: Linux 6.18.44 never let go of registered files that a ring
+// had when it ended, so that the space of scratch stayed taken until the system restarted.
 class UringBackend final : public RingBackend {
  public:
   explicit UringBackend(const RingOptions& options) : depth_(options.depth) {
@@ -72,13 +73,7 @@ class UringBackend final : public RingBackend {
     wake_fd_ = eventfd(0, EFD_CLOEXEC);
     if (wake_fd_ < 0) return errno;
 
-    std::vector<int> fds;
-    for (const RingFile& file : options.files) fds.push_back(file.fd);
-    *step = "io_uring_register(files)";
-    rc = io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size()));
-    fixed_files_ = rc == 0;
-    if (rc < 0 && rc != -EOPNOTSUPP && rc != -EMFILE && rc != -EPERM && rc != -EINVAL) return -rc;
-    fds_ = std::move(fds);
+    for (const RingFile& file : options.files) fds_.push_back(file.fd);
     register_regions(options);
     return 0;
   }
@@ -93,8 +88,7 @@ class UringBackend final : public RingBackend {
     }
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     STRATA_CHECK(sqe != nullptr);  // cancel() leaves room for every slot
-    const int file = static_cast<int>(piece.file);
-    const int fd = fixed_files_ ? file : fds_[piece.file];
+    const int fd = fds_[piece.file];
     const int buffer = buffer_of(piece);
     if (piece.direction == Direction::kRead) {
       if (buffer >= 0) {
@@ -107,7 +101,6 @@ class UringBackend final : public RingBackend {
     } else {
       io_uring_prep_write(sqe, fd, piece.data, piece.bytes, piece.offset);
     }
-    if (fixed_files_) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data64(sqe, piece.slot);
     queued_.push_back(piece.slot);
   }
@@ -260,7 +253,6 @@ class UringBackend final : public RingBackend {
   const uint32_t depth_;
   std::vector<int> fds_;
   std::vector<Buffer> buffers_;
-  bool fixed_files_ = false;
   bool ring_open_ = false;
   int wake_fd_ = -1;
 

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -75,6 +76,35 @@ TEST_F(RingTest, ShortTransfersAreContinued) {
   EXPECT_EQ(request.outcome, Outcome::kDone);
   EXPECT_TRUE(memory_ == content_);
   EXPECT_EQ(injected_, 3u);
+}
+
+TEST_F(RingTest, ARingThatHasEndedHoldsNoFile) {
+  const std::string path = directory_.path() + "/locked";
+  const auto locked = [&] {  // a lock ends with what holds its file
+    const int fd = open(path.c_str(), O_CREAT | O_RDWR, 0600);
+    int tries = 0;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0 && ++tries < 200) usleep(10'000);
+    EXPECT_LT(tries, 200);
+    return fd;
+  };
+  for (const Backend backend : {Backend::kThreads, Backend::kUring}) {
+    const int fd = locked();
+    ASSERT_EQ(pwrite(fd, content_.data(), kBytes, 0), static_cast<ssize_t>(kBytes));
+    RingOptions with = options({});
+    with.backend = backend;
+    with.files = {{fd, "the file"}};
+    {
+      Ring ring(with);
+      RingRequest request;
+      request.data = memory_.data();
+      request.bytes = kBytes;
+      ring.submit(&request);
+      EXPECT_EQ(collect(ring, 1), 1u);
+      EXPECT_EQ(request.outcome, Outcome::kDone);
+    }
+    close(fd);
+    close(locked());
+  }
 }
 
 TEST_F(RingTest, EagainAndEintrAreTriedAgain) {
