@@ -126,6 +126,11 @@ void Session::Impl::require_usable(const std::string& checkpoint) {
 
 void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {
   if (live_ && live_->failed()) close();
+  if (kind_ == SessionKind::kUnits && !initial.weights && has_frozen(spec_)) {
+    throw Error(ErrorCode::kUsage,
+                "load: some units are frozen, and checkpoints have no frozen weights (give "
+                "initial weights too)");
+  }
   require_usable(checkpoint);
   if (live_ && !live_->is_under_way()) agree_on(Call::kLoad);  // else unload() ends the others
   unload();
@@ -159,11 +164,6 @@ void Session::Impl::load_state(const std::string& checkpoint, const InitialState
   executor.external = kind_ == SessionKind::kUnits;
   if (kind_ == SessionKind::kUnits) {
     if (job_) executor.deadline_s = train::kPatienceS;  // others may compute as long as they like
-    if (!initial.weights && has_frozen(spec_)) {
-      throw Error(ErrorCode::kUsage,
-                  "load: some units are frozen, and checkpoints have no frozen weights (give "
-                  "initial weights too)");
-    }
     source_ = std::make_unique<session::GivenState>(*run.spec, initial.weights, initial.exp_avg,
                                                     initial.exp_avg_sq);
   } else {

@@ -202,11 +202,10 @@ void Store::load(const strata_load& load) {
     };
   };
   Session& session = opened();
-  end_step();
   if (!is_new) {
     can_fill ? session.load(values_of(STRATA_WEIGHTS), load.checkpoint)
              : session.load(std::string(load.checkpoint));
-    return;
+    return end_step();
   }
   InitialState initial = {.weights = values_of(STRATA_WEIGHTS)};
   if (load.fills_moments != 0) {
@@ -216,6 +215,7 @@ void Store::load(const strata_load& load) {
     initial.updates = load.updates;
   }
   session.load(initial);
+  end_step();
 }
 
 // The caller adds to gradients.
@@ -241,7 +241,6 @@ strata_view Store::view_of(int32_t unit, const UnitUse& use) {
     view.count = std::max(view.count, place.offset + place.count);
   }
   acquired_ = unit;
-  gradient_ = use.gradient;
   return view;
 }
 
@@ -252,7 +251,8 @@ void Store::release() {
 
 void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t dtype,
                          const void* values, double scale) {
-  if (gradient_ == nullptr) {
+  float* gradient = acquired_ < 0 ? nullptr : session("add_gradient").used(acquired_).gradient;
+  if (gradient == nullptr) {
     refuse(ErrorCode::kUsage,
            "add_gradient: no trained unit is acquired for its backward (acquire it first)");
   }
@@ -269,7 +269,7 @@ void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t d
   const DType type = dtype_of(dtype, "add_gradient");
   const DefaultFloatModes modes;
   std::vector<float> piece(static_cast<size_t>(std::min(count, kPieceElements)));
-  float* to = gradient_ + place.offset + first;
+  float* to = gradient + place.offset + first;
   for (int64_t done = 0; done < count; done += std::ssize(piece)) {
     const int64_t size = std::min<int64_t>(std::ssize(piece), count - done);
     kernels::cpu_backend().convert_in(

@@ -34,7 +34,7 @@ class Store : public Object {
   void copy(void* to, const void* from, int64_t bytes);
   strata_view used(int32_t unit);
   void release();
-  void end_step() { acquired_ = -1, gradient_ = nullptr; }
+  void end_step() { acquired_ = -1; }
   void add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t dtype, const void* values,
                     double scale);
   void read(int32_t plane, const StateVisitor& visitor);
@@ -64,8 +64,7 @@ class Store : public Object {
   std::set<std::string> names_;                     // of tensors
   std::optional<Session> session_;
   PlanText plan_;
-  int32_t acquired_ = -1;  // unit
-  float* gradient_ = nullptr;
+  int32_t acquired_ = -1;  // the unit of the last view
 };
 
 }  // namespace strata::c

@@ -20,6 +20,12 @@ namespace fs = std::filesystem;
 inline constexpr int kUnits = 3;
 inline constexpr std::array<int64_t, kUnits> kShapes[] = {{12, 9, 0}, {96, 80, 0}, {7, 0, 0}};
 
+// Units that are in memory together for a pass.
+struct Use {
+  std::vector<int32_t> units;
+  int32_t pass;
+};
+
 template <typename T>
 T sized() {
   T value = {};
@@ -33,6 +39,11 @@ inline int fill(void* context, int32_t plane, int32_t unit, int32_t tensor, int6
     values[i] = 0.1f * std::sin(0.7f * static_cast<float>(first + i) + static_cast<float>(unit));
   }
   return plane == STRATA_WEIGHTS && tensor == 0 ? 0 : 1;
+}
+
+// Options of a store that has less memory than its state takes.
+inline std::string on_drive(const std::string& directory) {
+  return ", \"host_memory\": \"240KiB\", \"nvme\": \"" + directory + "/nvme\"";
 }
 
 inline std::string text() {
@@ -56,10 +67,7 @@ class CApi : public testing::Test {
   static std::string options(const std::string& more = "") {
     return "{\"recipe\": \"fp32\", \"threads\": 1, \"clip\": 0" + more + "}";
   }
-  // Less memory than the state takes.
-  std::string on_drive() const {
-    return ", \"host_memory\": \"240KiB\", \"nvme\": \"" + directory_ + "/nvme\"";
-  }
+  std::string on_drive() const { return test::on_drive(directory_); }
   static void add_units(strata_store* store) {
     constexpr const char* kNames[] = {"in", "mid", "out"};
     for (int unit = 0; unit < kUnits; ++unit) {

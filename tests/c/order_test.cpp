@@ -6,10 +6,6 @@
 namespace strata::test {
 namespace {
 
-struct Use {
-  std::vector<int32_t> units;
-  int32_t pass;
-};
 // "in" is used by "out" again.
 const std::vector<Use> kOrder = {{{0}, STRATA_FORWARD},    {{1}, STRATA_FORWARD},
                                  {{2, 0}, STRATA_FORWARD}, {{2, 0}, STRATA_BACKWARD},

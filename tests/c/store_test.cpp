@@ -178,6 +178,54 @@ TEST_F(CApi, PlansAreTextsAndRefusalsNameWhatFits) {
   EXPECT_EQ(plan.fits, 0);
   EXPECT_NE(text().find("KiB"), std::string::npos) << text();
   EXPECT_EQ(text(), plan.text);
+  EXPECT_EQ(strata_store_close(store), STRATA_OK);
+  store = open(options());  // which knows no limit and no tokens
+  ASSERT_EQ(strata_store_plan(store, &plan), STRATA_OK) << text();
+  const std::string told = std::string(plan.text) + plan.json;
+  for (const char* there : {"without a limit", "1 micro-batch that the caller computes",
+                            "\"host_memory_bytes\": null", "\"predicted_tokens_per_s\": null"}) {
+    EXPECT_NE(told.find(there), std::string::npos) << there << told;
+  }
+  EXPECT_EQ(told.find("tokens/s"), std::string::npos) << told;
+  EXPECT_EQ(strata_store_close(store), STRATA_OK);
+}
+
+TEST_F(CApi, ALoadThatIsRefusedLeavesTheStep) {
+  strata_store* store = loaded(options(", \"freeze\": [\"out\"]"));
+  const char* path = nullptr;
+  ASSERT_EQ(strata_store_save(store, directory_.c_str(), &path), STRATA_OK) << text();
+  auto load = sized<strata_load>();  // of what is trained alone
+  load.checkpoint = path;
+  auto nowhere = sized<strata_load>();
+  nowhere.checkpoint = "/nowhere/step-1";
+  nowhere.fill = fill;
+  EXPECT_EQ(strata_store_begin(store), STRATA_OK) << text();
+  const auto refuse = [&] {
+    EXPECT_EQ(strata_store_load(store, &load), STRATA_ERROR_USAGE);
+    EXPECT_EQ(strata_store_load(store, &nowhere), STRATA_ERROR_CONFIG);
+  };
+  for (int unit = 0; unit < kUnits; ++unit) {
+    acquire(store, unit, STRATA_FORWARD);
+    refuse();
+    EXPECT_EQ(strata_store_release(store), STRATA_OK) << text();
+  }
+  for (int unit = kUnits; unit-- > 0;) {
+    acquire(store, unit, STRATA_BACKWARD);
+    refuse();
+    const float value = 1;
+    EXPECT_EQ(strata_store_add_gradient(store, 0, 0, 1, STRATA_F32, &value, 1),
+              unit == kUnits - 1 ? STRATA_ERROR_USAGE : STRATA_OK);
+    EXPECT_EQ(strata_store_release(store), STRATA_OK) << text();
+  }
+  auto update = sized<strata_update>();
+  auto result = sized<strata_step_result>();
+  EXPECT_EQ(strata_store_step(store, &update, &result), STRATA_OK) << text();
+  EXPECT_DOUBLE_EQ(result.grad_norm, std::sqrt(2.0));
+  EXPECT_EQ(strata_store_close(store), STRATA_OK);
+}
+
+TEST_F(CApi, AStoreThatDoesNotFitDoesNotLoad) {
+  strata_store* store = open(options(", \"host_memory\": \"64KiB\""));
   auto load = sized<strata_load>();
   load.fill = fill;
   EXPECT_EQ(strata_store_load(store, &load), STRATA_ERROR_DOES_NOT_FIT);
