@@ -87,6 +87,10 @@ void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec) {
   spec.uses = std::move(uses);
 }
 
+bool is_external(const ModelSpec& spec) {
+  return !spec.uses.empty();
+}
+
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                         std::vector<ExternalUse> uses) {
   if (segments.empty()) {

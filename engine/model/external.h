@@ -35,4 +35,7 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
 // order that leaves a trained segment without a backward; then nothing is changed.
 void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec);
 
+// Whether a caller computes the model.
+bool is_external(const ModelSpec& spec);
+
 }  // namespace strata::model

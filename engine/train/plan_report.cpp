@@ -9,6 +9,7 @@
 
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/model/external.h"
 #include "engine/plan/ground.h"
 #include "engine/plan/op_contract.h"
 #include "engine/train/plan_purposes.h"
@@ -174,9 +175,12 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("pipeline_windows", int64_t{run.input.windows.count});
   root.set("ranks_on_machine", run.ranks_on_node);
   root.set("outside_bytes", run.outside_bytes);
-  root.set("host_memory_bytes", run.host_budget);
+  const bool has_limit = run.host_budget != plan::kNoLimit;
+  root.set("host_memory_bytes", has_limit ? config::Json(run.host_budget) : config::Json());
   root.set("predicted_step_s", report.simulated.step_s);
-  root.set("predicted_tokens_per_s", report.tokens_per_s());
+  const bool has_tokens = !model::is_external(*run.spec);
+  root.set("predicted_tokens_per_s",
+           has_tokens ? config::Json(report.tokens_per_s()) : config::Json());
   root.set("bottleneck", report.bottleneck);
   root.set("recompute_s", report.recompute_s);
   config::Json busy = config::Json::object();

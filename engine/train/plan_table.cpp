@@ -7,6 +7,7 @@
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
+#include "engine/model/external.h"
 #include "engine/model/stage.h"
 #include "engine/train/plan_elsewhere.h"
 #include "engine/train/plan_purposes.h"
@@ -67,8 +68,11 @@ std::string used_text(const RunPlan& run, Arena arena) {
                            : run.input.mesh.world > 1  ? " for each rank"
                                                        : "";
   if (arena == Arena::kHost && is_alone) {
-    return format_bytes(used_bytes(plan, arena) + run.outside_bytes) + " of " +
-           format_bytes(run.host_budget) + rank + margin_text(run, arena);
+    const std::string limit = run.host_budget == plan::kNoLimit
+                                  ? ", without a limit"
+                                  : " of " + format_bytes(run.host_budget);
+    return format_bytes(used_bytes(plan, arena) + run.outside_bytes) + limit + rank +
+           margin_text(run, arena);
   }
   const bool is_assumed = arena == Arena::kNvme && budget * run.ranks_on_node > kPlentyOfSpace / 2;
   const bool has_budget = arena != Arena::kHost && !is_assumed && budget != plan::kNoLimit;
@@ -120,13 +124,14 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, PlanLines
   add_free(run, tier.arena, table);
   if (ranks == 1) return;
   const int64_t machine = used * ranks + (is_host ? run.outside_bytes : 0);
-  table.add(
-      "",
-      fmt::format("{:>11} for the {} of a machine",
-                  format_bytes(machine) + (is_host ? " of " + format_bytes(run.host_budget) : ""),
-                  counted(ranks, "rank")) +
-          (is_host ? margin_text(run, tier.arena) : ""),
-      "that many times what one rank uses, and in host memory the program");
+  table.add("",
+            fmt::format("{:>11} for the {} of a machine",
+                        format_bytes(machine) + (is_host && run.host_budget != plan::kNoLimit
+                                                     ? " of " + format_bytes(run.host_budget)
+                                                     : ""),
+                        counted(ranks, "rank")) +
+                (is_host ? margin_text(run, tier.arena) : ""),
+            "that many times what one rank uses, and in host memory the program");
   if (is_host) table.add_bytes(run.outside_bytes, kProgram, kProgramWhy);
 }
 
@@ -231,6 +236,9 @@ std::string stages_text(const RunPlan& run) {
 }
 
 std::string batch_text(const RunPlan& run, const PlanReport& report) {
+  if (model::is_external(*run.spec)) {
+    return counted(run.input.micro_batches, "micro-batch") + " that the caller computes";
+  }
   const model::BatchShape& shape = run.input.shape;
   const auto tokens = static_cast<int64_t>(report.tokens);
   return fmt::format("{} {}: {} of {}, {} at a time", format_count(report.tokens),
@@ -283,9 +291,12 @@ void add_time(const RunPlan& run, const PlanReport& report, PlanLines& table) {
   const std::vector<BusyPart> parts = parts_of(simulated);
   table.add(
       "step",
-      fmt::format("{} (predicted), {} tokens/s{}; limited by {}, busy {}",
-                  format_duration(simulated.step_s), format_count(report.tokens_per_s()),
-                  of_all_ranks(run), report.bottleneck, busy_text(simulated)),
+      fmt::format("{} (predicted){}; limited by {}, busy {}", format_duration(simulated.step_s),
+                  model::is_external(*run.spec)
+                      ? ""
+                      : fmt::format(", {} tokens/s{}", format_count(report.tokens_per_s()),
+                                    of_all_ranks(run)),
+                  report.bottleneck, busy_text(simulated)),
       "the time of one step, and the resource that is busy for most of it; collectives are what "
       "ranks send each other");
   const double read_s = simulated.any_works_s(plan::kDrivesRead);

@@ -6,6 +6,7 @@
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
+#include "engine/model/external.h"
 #include "engine/train/plan_table_lines.h"
 
 namespace strata::train {
@@ -85,6 +86,7 @@ void add_run(const RunPlan& plan, const PlanReport& report, PlanLines& table) {
   constexpr std::string_view kWhy =
       "all steps, without the time of loading, evaluation and checkpoints";
   const RunTotals& run = report.run;
+  if (model::is_external(*plan.spec)) return;  // the caller knows
   if (run.steps == 0) {
     return table.add("run", "not known (give --steps N, or --data PATH for one pass over it)",
                      kWhy);
