@@ -55,7 +55,7 @@ def new(region, reentrant):
     return Checkpointed(region, reentrant)
 
 
-def saved_bytes(model, step):
+def saved_bytes(model, step, loss_of=loss_of):
     """Bytes that autograd saves for the backward, without parameters, and the loss."""
     own = {p.untyped_storage().data_ptr(): p.untyped_storage() for p in model.parameters()}
     saved = {}  # as `own`, it holds the storages, so that no address is used twice
@@ -90,6 +90,24 @@ def test_it_has_the_losses_weights_and_saved_bytes_of_plain_pytorch(region, reen
     assert bytes_here == bytes_of_plain
     bytes_without, loss = saved_bytes(new(None, reentrant), 9)
     assert bytes_here < bytes_without
+    state.discard()
+
+
+def test_copies_of_weights_that_autocast_makes_are_not_saved():
+    def loss_of_autocast(model, step):
+        with torch.autocast("cpu", torch.bfloat16):
+            return loss_of(model, step)
+
+    plain = new(None, False)
+    expected = plain_losses(plain, 3, loss=loss_of_autocast)
+    model = new(None, False)
+    state = strata.torch.offload(model, lambda: loss_of_autocast(model, 0), options())
+    assert offloaded_losses(state, model, 3, loss=loss_of_autocast) == expected
+    bytes_of_plain, _ = saved_bytes(plain, 9, loss_of_autocast)
+    bytes_here, loss = saved_bytes(model, 9, loss_of_autocast)
+    loss.backward()
+    linears = [each for each in plain.modules() if isinstance(each, nn.Linear)]
+    assert bytes_here == bytes_of_plain - 2 * sum(each.weight.numel() for each in linears)
     state.discard()
 
 

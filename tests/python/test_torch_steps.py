@@ -2,6 +2,8 @@
 """Gradients of a step are those of plain PyTorch, whatever happens between micro-batches; a step
 that would count others is refused."""
 
+import time
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -255,3 +257,34 @@ def test_a_model_that_is_one_module_or_offloaded_already():
     strata.torch.offload(model, lambda: model(x).sum(), {"threads": 1})
     with pytest.raises(strata.ConfigError, match="no parameters"):
         strata.torch.offload(nn.ReLU(), lambda: None)
+
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        time.sleep(0.05)
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(0.1)
+        return gradient
+
+
+class Sleeping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return Slow.apply(self.linear(x))
+
+
+def test_the_plan_knows_how_long_modules_compute():
+    model = nn.Sequential(Sleeping(), Sleeping())
+    parts = [("first", model[0]), ("second", model[1])]
+    example = lambda: model(torch.ones(1, 8)).sum()  # noqa: E731
+    state = strata.torch.offload(model, example, {"threads": 1, "accumulate": 2}, parts=parts)
+    for use in state._uses._order:
+        assert use.seconds >= (0.05 if use.which == "forward" else 0.1)
+    assert state.plan.data["predicted_step_s"] >= 2 * 2 * 0.15

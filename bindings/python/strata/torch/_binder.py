@@ -26,21 +26,7 @@ from ._autograd import (
 from ._guard import unguarded, writable
 from ._habits import StoredParameter
 from ._parts import Part, tensors_in
-
-
-class Slot:
-    """A unit in memory: its bytes, its weights by name, and what takes a gradient."""
-
-    def __init__(
-        self,
-        memory: torch.Tensor,
-        weights: Mapping[str, torch.Tensor],
-        add: Callable[[str, torch.Tensor], None],
-    ) -> None:
-        self.memory = memory
-        self.begin = memory.data_ptr()
-        self.weights = weights
-        self.add = add
+from ._saved import Packing, Reference, Slot, reference_to, unit_of
 
 
 class Uses(Protocol):
@@ -66,42 +52,6 @@ class Uses(Protocol):
 
     def has_gradients(self) -> bool:
         """Whether this step has one."""
-
-
-class _Reference:
-    """A tensor that autograd saved of weights: where it lies in its unit."""
-
-    def __init__(self, unit: str, tensor: torch.Tensor, offset: int) -> None:
-        self.unit = unit
-        self.dtype = tensor.dtype
-        self.shape = tensor.shape
-        self.stride = tensor.stride()
-        self.offset = offset  # bytes
-
-
-class _Packing:
-    """What autograd saves within a part: references to weights, and all else as it was before."""
-
-    def __init__(self, binder: "Binder", outer: Any) -> None:
-        self.binder = binder
-        self._outer = outer
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
-        self._hooks.__enter__()
-
-    def end(self) -> None:
-        self._hooks.__exit__()
-
-    def pack(self, tensor: torch.Tensor) -> Any:
-        reference = self.binder.reference_to(tensor)
-        if reference is not None:
-            return reference
-        return self._outer[0](tensor) if self._outer else tensor
-
-    def unpack(self, saved: Any) -> torch.Tensor:
-        if isinstance(saved, _Reference):
-            return self.binder.weights_at(saved)
-        tensor: torch.Tensor = self._outer[1](saved) if self._outer else saved
-        return tensor
 
 
 _GRADIENT: Any = torch.Tensor.grad  # for parameters whose class hides it
@@ -165,7 +115,7 @@ class Binder:
         self._which = "forward"
         self._open: list[Part] = []  # whose forward is under way
         self._is_model_open = False
-        self._packing: list[Optional[_Packing]] = []
+        self._packing: list[Optional[Packing]] = []
         self._failed = False
         self._backwards: set[int] = set()  # which have not ended
         self._versions: dict[str, int] = {}  # of bound weights
@@ -291,9 +241,9 @@ class Binder:
         pack = outer[0] if outer else None
         there = getattr(pack, "__self__", None)
         # An interrupt may leave those of another model.
-        is_there = isinstance(there, _Packing) and there.binder is self
+        is_there = isinstance(there, Packing) and there.binder is self
         is_region = getattr(pack, "__module__", "") == "torch.utils.checkpoint"
-        self._packing.append(None if is_there or is_region else _Packing(self, outer))
+        self._packing.append(None if is_there or is_region else Packing(self, outer))
         for slot in self.bound.values():
             self._set_class(slot.weights, nn.Parameter)
 
@@ -420,25 +370,15 @@ class Binder:
         self.uses.discard()
 
     def _slot_of(self, tensor: torch.Tensor) -> Optional[str]:
-        if tensor.layout != torch.strided or tensor.device != self._device:
-            return None
-        address = tensor.data_ptr()
-        for unit, slot in self.bound.items():
-            if 0 <= address - slot.begin < slot.memory.numel():
-                return unit
-        return None
+        return unit_of(tensor, self.bound) if tensor.device == self._device else None
 
-    def reference_to(self, tensor: torch.Tensor) -> Optional[_Reference]:
-        unit = self._slot_of(tensor)
-        if unit is None:
-            return None
-        return _Reference(unit, tensor, tensor.data_ptr() - self.bound[unit].begin)
+    def reference_to(self, tensor: torch.Tensor) -> Optional[Reference]:
+        return reference_to(tensor, self.bound) if tensor.device == self._device else None
 
-    def weights_at(self, saved: _Reference) -> torch.Tensor:
+    def weights_at(self, saved: Reference) -> torch.Tensor:
         if saved.unit not in self.bound:
             self._bind([saved.unit], "backward")
-        typed = self.bound[saved.unit].memory.view(saved.dtype)
-        return typed.as_strided(saved.shape, saved.stride, saved.offset // typed.itemsize)
+        return saved.of(self.bound[saved.unit])
 
 
 def take_away(parameter: torch.Tensor, device: Optional[torch.device] = None) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import weakref
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Union
 
 import torch
@@ -162,7 +163,7 @@ class Offloaded:
         if self._unused(recorder) and self.model.training:  # it may leave out parts at random
             with evaluated(self.model):
                 record(self.model, self._binder, recorder, example)
-        order = self._order(recorder)
+        order = self._ranks.of_first(self._order(recorder))  # with the seconds that it measured
         trained = [name for name in [*self._unit_of, *self.kept] if self._parameters[name].requires_grad]
         self._numbers = {name: index + 1 for index, name in enumerate(trained)}
         units = self._units({unit for use in order for unit in use.units})
@@ -213,8 +214,11 @@ class Offloaded:
         here = set(self._unit_of.values())
         for part in self._parts:
             part.units = [unit for unit in part.units if unit in here]
-        uses = [Use([u for u in use.units if u in here], use.which) for use in recorder.uses]
-        uses = [use for use in uses if use.units]
+        uses = [
+            replace(use, units=[u for u in use.units if u in here])
+            for use in recorder.uses
+            if here.intersection(use.units)
+        ]
         if self.kept:
             uses.insert(0, Use([KEPT], "forward"))
         if any(self._parameters[name].requires_grad for name in self.kept):

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 import torch
@@ -14,17 +16,18 @@ from torch.overrides import TorchFunctionMode
 from .. import _library as lib
 from .._units import Use
 from ._autograd import in_backward
-from ._binder import Binder, Slot, drop_gradient, refuse_written, versions_of
+from ._binder import Binder, drop_gradient, refuse_written, versions_of
 from ._device import new_bytes, tensor_over
 from ._parts import Part, tensors_in
+from ._saved import Slot
 from ._source import Source
 
 _ALIGNMENT = 64  # bytes
 
 
 class Recorder:
-    """Uses of units with weights from their source, which are read for each use. Gradients are
-    dropped, so that it takes the memory of activations and of one use."""
+    """Uses of units with weights from their source, which are read for each use, and how long they
+    compute. Gradients are dropped, so that it takes the memory of activations and of one use."""
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Recorder:
         self._device = device
         self._memory: dict[str, "weakref.ref[Any]"] = {}  # of the current use
         self._versions: dict[str, int] = {}  # of what is kept
+        self._resumed_s = 0.0  # when the current use began to compute
         self.is_entered = False
 
     def enter(self) -> None:
@@ -50,14 +54,20 @@ class Recorder:
         if not self.uses:
             self.begins_without_gradients = not torch.is_grad_enabled()
         self.uses.append(Use(list(units), which))
-        return {unit: self._slot(unit, self._filled(unit)) for unit in units}
+        slots = {unit: self._slot(unit, self._filled(unit)) for unit in units}
+        self._resumed_s = self._now_s()
+        return slots
 
     def extend(self, part: Part) -> dict[str, Slot]:
+        self._count()
         new = [unit for unit in part.units if unit not in self._memory]
-        self.uses[-1] = Use([*self.uses[-1].units, *new], self.uses[-1].which)
-        return {unit: self._slot(unit, self._filled(unit)) for unit in new}
+        self.uses[-1] = replace(self.uses[-1], units=[*self.uses[-1].units, *new])
+        slots = {unit: self._slot(unit, self._filled(unit)) for unit in new}
+        self._resumed_s = self._now_s()
+        return slots
 
     def release(self, which: str) -> Optional[dict[str, Slot]]:
+        self._count()
         left = {unit: memory() for unit, memory in self._memory.items()}
         if all(memory is None for memory in left.values()):
             self._memory.clear()
@@ -75,6 +85,18 @@ class Recorder:
 
     def discard(self) -> None:
         self._memory.clear()
+
+    def _count(self) -> None:
+        """Adds the time since the current use began, or was counted, to its seconds."""
+        now_s = self._now_s()
+        seconds = self.uses[-1].seconds + now_s - self._resumed_s
+        self.uses[-1] = replace(self.uses[-1], seconds=seconds)
+        self._resumed_s = now_s
+
+    def _now_s(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
 
     def keep(self, name: str) -> None:
         """Brings a parameter to memory until the end."""

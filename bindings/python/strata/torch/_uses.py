@@ -12,10 +12,11 @@ from .. import _library as lib
 from .._store import Store
 from .._units import Use
 from .._view import View
-from ._binder import Slot, drop_gradient, gradient_of, set_values, take_away
+from ._binder import drop_gradient, gradient_of, set_values, take_away
 from ._device import Streams, tensor_over
 from ._parts import Part
 from ._ranks import Ranks
+from ._saved import Slot
 
 KEPT = "(kept)"  # the unit of parameters that are in memory for a micro-batch
 
