@@ -135,3 +135,17 @@ def test_an_adapter_over_a_frozen_base_on_a_drive_has_the_bits_of_one_in_memory(
         seen.append(offloaded_losses(state, model, STEPS, 1, loss_of_text))
     assert seen[0] == pytest.approx(expected, rel=2e-5)
     assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral", "llava"])
+def test_weights_come_from_a_directory_whatever_their_names_there(family, tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    maker, loss = FAMILIES[family]
+    made(maker).save_pretrained(tmp_path)
+    expected = plain_losses(made(maker), 2, loss=loss)
+    with accelerate.init_empty_weights():
+        model = made(maker)
+    model.tie_weights()
+    example = lambda: loss(model, 0)  # noqa: E731
+    state = strata.torch.offload(model, example, options(), weights=tmp_path)
+    assert offloaded_losses(state, model, 2, loss=loss) == pytest.approx(expected, rel=2e-5)

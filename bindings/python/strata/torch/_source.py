@@ -11,6 +11,7 @@ from torch import nn
 
 from .. import _library as lib
 from ._copies import copy_alone
+from ._renamed import plain_name, renamed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +56,8 @@ class FileSource:
         self._directory = directory
         self._others = others
         opened: list[Any] = [safe_open(str(file), "pt") for file in files]
-        self._where: dict[str, Any] = {key: file for file in opened for key in file.keys()}
+        keys: dict[str, Any] = {key: file for file in opened for key in file.keys()}
+        self._where = {**keys, **renamed(model, keys)}
         self._keys = {names[0]: self._key(names) for names in names_of(model)}
         self._last: tuple[str, Optional[torch.Tensor]] = ("", None)
         self._check_ambiguous()
@@ -92,8 +94,7 @@ class FileSource:
 
     def _key(self, names: Sequence[str]) -> str:
         for name in names:
-            plain = name.replace(".base_layer.", ".").replace(".original_module.", ".")
-            plain = plain.removeprefix("base_model.model.")
+            plain = plain_name(name)
             _, _, inner = plain.partition(".")
             for key in (name, plain, inner, "model." + plain):
                 if key in self._where:
@@ -119,9 +120,8 @@ class FileSource:
         raise lib.ConfigError(
             f"offload: weights: {self._directory}: it has no tensors {', '.join(missing[:8])}{more}"
             + (f"; nothing has the name of its {unused[0]}" if unused else "")
-            + " (Transformers saves some models under other names: load such a model with "
-            "from_pretrained() and leave weights out, or call model.load_state_dict() after "
-            "offload(); new=[...] names parameters or modules whose values are the model's)"
+            + " (give the directory of this model; or load it with from_pretrained() and leave "
+            "weights out; new=[...] names parameters or modules whose values are the model's)"
         )
 
 
