@@ -13,7 +13,7 @@ root=${2:-$(cd "$(dirname "$0")/../.." && pwd)}
 cd "$root"
 
 # What the files of a folder may include of ours, beside their own folder: the layers of engine/ARCHITECTURE.md.
-# The longest folder that matches a file counts.
+# The longest folder that matches a file counts. Where a folder in it has a row, a row covers its own files alone.
 layer_table='
 engine/base       :
 io                : engine/base
@@ -41,7 +41,7 @@ engine/report     : engine/base engine/config engine/text engine/train
 engine/session    : engine/base engine/config engine/text engine/data io kernels engine/comm engine/model engine/model_files engine/memory engine/plan engine/exec engine/checkpoint engine/train
 '
 
-# Where the headers of a third party may be included.
+# Where the headers of a third party may be included. One in a folder, as <name/file.h>, must be listed.
 home_table='
 liburing\.h                     io/ring_uring
 dnnl                            kernels/cpu/
@@ -92,7 +92,7 @@ check_layers() {
     function folder_of(path,   best, f) {
       best = ""
       for (f in allowed) if (index(path, f "/") == 1 && length(f) > length(best)) best = f
-      return best
+      return best in divided && substr(path, length(best) + 2) ~ "/" ? "" : best
     }
     BEGIN {
       rows = split(table, row, "\n")
@@ -101,6 +101,8 @@ check_layers() {
         gsub(/[[:space:]]/, "", part[1])
         allowed[part[1]] = " " part[2] " "
       }
+      for (f in allowed) if (match(f, "/[^/]*$") && substr(f, 1, RSTART - 1) in allowed)
+        divided[substr(f, 1, RSTART - 1)] = 1
       rows = split(homes, row, "\n")
       for (i = 1; i <= rows; ++i) if (split(row[i], part, " ") == 2) third_party[part[1]] = 1
     }
@@ -128,6 +130,7 @@ check_homes() {
     BEGIN {
       rows = split(table, row, "\n")
       for (i = 1; i <= rows; ++i) if (split(row[i], part, " ") == 2) home[part[1]] = part[2]
+      known = "engine|io|kernels|bindings|benchmarks|examples|tests|fmt|arpa|linux|net|netinet|sanitizer|sys"
     }
     {
       for (pattern in home) {
@@ -135,7 +138,10 @@ check_homes() {
         at_home = 0
         for (i = split(home[pattern], place, "|"); i > 0; --i) if (index($1, place[i]) == 1) at_home = 1
         if (!at_home) print $1 ":" $2 ": <" $3 "> has its home in " home[pattern] "*"
+        next
       }
+      if (index($1, "tests/") != 1 && $3 ~ "/" && $3 !~ "^(" known ")/")
+        print $1 ":" $2 ": <" $3 "> has no home: give it a row in tests/tree/tree_rules.sh"
     }'
 }
 

@@ -68,6 +68,15 @@ printf '// SPDX-License-Identifier: Apache-2.0\n#include "io/b.h"\n' > engine/mi
 expect_offence layers engine/misc/f.cpp:2 'in no layer'
 
 make_tree
+mkdir kernels/misc
+printf '// SPDX-License-Identifier: Apache-2.0\n#include "engine/base/a.h"\n' > kernels/misc/f.cpp
+expect_offence layers kernels/misc/f.cpp:2 'in no layer'
+
+make_tree
+echo '#include <ucp/api/ucp.h>' >> engine/plan/d.cpp
+expect_offence homes engine/plan/d.cpp:3 'has no home'
+
+make_tree
 echo '#include <nlohmann/json.hpp>' >> engine/model/c.h
 expect_offence homes engine/model/c.h:5 'has its home in engine/config/json'
 
