@@ -74,15 +74,20 @@ class Counts {
     }
   }
 
-  // The caller gets every loss sum and all logits exactly once.
+  // The caller gets every loss sum and all logits exactly once; logits are the sum over the tensor
+  // ranks that divide the vocabulary.
   void check_results() {
     for (const ValueKind kind : {ValueKind::kLossSum, ValueKind::kLogits}) {
       std::vector<int> written, given;
+      const int sums = kind == ValueKind::kLogits && facts_.spec.tensor.cuts_vocabulary ? 1 : 0;
       for (const Op& op : program_.ops) {
         if (op.kind != OpKind::kOutput && !is_compute(op.kind)) continue;
         for (const Access& access : program_.accesses_of(op)) {
           if (access.value.kind != kind) continue;
           if (op.kind == OpKind::kOutput) given.push_back(access.value.index);
+          if (op.kind == OpKind::kOutput && access.value.reduced != sums) {
+            bad("results", &op - program_.ops.data(), "gives logits that are not of all ranks");
+          }
           const bool writes = access.mode == Mode::kWrite;
           if (is_compute(op.kind) && writes) written.push_back(access.value.index);
         }

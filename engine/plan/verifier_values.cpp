@@ -53,8 +53,7 @@ class Machine {
 
   Memory& memory(Arena arena) { return memory_[static_cast<size_t>(arena)]; }
 
-  // The name has only the fields that the kind uses, so that other fields cannot make equal values
-  // differ.
+  // Planes and decisions differ by their generation, all other values by `reduced` and `index`.
   uint64_t name_of(const Value& value, bool frozen, Origin origin) const {
     const uint64_t kind = (static_cast<uint64_t>(value.kind) + 1) << 59;
     uint64_t detail = 0;
@@ -64,20 +63,8 @@ class Machine {
       detail = static_cast<uint64_t>(value.plane) << 2 | static_cast<uint64_t>(generation);
     } else if (value.kind == ValueKind::kDecision) {
       return kind | static_cast<uint64_t>(value.generation) << 4;
-    } else if (value.kind == ValueKind::kGradient) {
-      detail = value.reduced;
-      index = static_cast<uint64_t>(value.index);
-    } else if (value.kind == ValueKind::kNormPartial) {
-      detail = value.reduced;
-    } else if (value.kind == ValueKind::kInterior || value.kind == ValueKind::kBranch ||
-               value.kind == ValueKind::kBranchGradient || value.kind == ValueKind::kKeys ||
-               value.kind == ValueKind::kKeyGradient) {
-      detail = value.reduced;
-      index = static_cast<uint64_t>(value.index);
-    } else if (value.kind == ValueKind::kActivationGradient) {
-      detail = (value.reduced & 0xfu) | (value.reduced & 0xf0ull) << 24;
-      index = static_cast<uint64_t>(value.index);
     } else {
+      detail = (value.reduced & 0xfu) | (value.reduced & 0xf0ull) << 24;
       index = static_cast<uint64_t>(value.index);
     }
     const uint64_t bit =

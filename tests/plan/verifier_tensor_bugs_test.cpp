@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seeded bugs in plans of tensor ranks that divide the vocabulary, and the kind of violation that
+// each must be.
+#include <gtest/gtest.h>
+
+#include "engine/plan/builder.h"
+#include "tests/plan/seeded_bugs.h"
+#include "tests/support/random_runs.h"
+
+namespace strata::plan {
+namespace {
+
+using bugs::Editor;
+
+// Whether the ranks have a device of their own.
+class BugsOfTensorRanks : public testing::TestWithParam<bool> {
+ protected:
+  BugsOfTensorRanks() {
+    test::Draw draw(11);
+    tiny_.spec = test::random_slice(draw, {0, 2}, 1);
+    PlanInput input = test::random_input(draw, tiny_.spec, 2);
+    input.mesh.tensor = 2;
+    input.device.discrete = GetParam();
+    tiny_.plan = build_plan(input, test::all_in_memory(input));
+  }
+
+  // Removes the first exchange of the kind that has a value of the kind. What waited for it waits
+  // for compute instead.
+  void remove(Program& in, OpKind kind, ValueKind value) {
+    const auto is_it = [&](const Op& op) {
+      return op.kind == kind && std::ranges::any_of(in.accesses_of(op), [&](const Access& access) {
+               return access.value.kind == value;
+             });
+    };
+    const auto at = std::ranges::find_if(in.ops, is_it);
+    ASSERT_NE(at, in.ops.end());
+    const auto computed =
+        std::count_if(in.ops.begin(), at, [](const Op& op) { return op.lane == Lane::kCompute; });
+    const auto& lane = in.lanes[static_cast<size_t>(at->lane)];
+    const auto place =
+        std::ranges::find(lane, static_cast<uint32_t>(at - in.ops.begin())) - lane.begin();
+    for (Wait& wait : in.waits) {
+      if (wait.lane == at->lane && wait.count == place + 1) {
+        wait = {Lane::kCompute, static_cast<int32_t>(computed)};
+      }
+    }
+    editor_.remove(in, *at);
+    int32_t number = 0;
+    for (Op& op : in.ops) {
+      if (is_comm_lane(op.lane)) op.number = number++;
+    }
+  }
+
+  void expect(const std::string& kind) {
+    std::string found;
+    for (const Violation& violation : verify(tiny_.plan, tiny_.spec).violations) {
+      found += violation.kind + ": " + violation.text + "\n";
+    }
+    EXPECT_NE(found.find(kind + ": "), std::string::npos) << "found: " << found;
+  }
+
+  bugs::Tiny tiny_;
+  Editor editor_{tiny_};
+};
+
+TEST_P(BugsOfTensorRanks, ThePlanWithoutThemIsAccepted) {
+  EXPECT_TRUE(tiny_.spec.tensor.cuts_vocabulary);
+  EXPECT_TRUE(verify(tiny_.plan, tiny_.spec).ok());
+}
+
+TEST_P(BugsOfTensorRanks, LogitsWithoutTheSumOverRanks) {
+  Program& generate = editor_.program(ProgramName::kGenerate);
+  remove(generate, OpKind::kReduce, ValueKind::kLogits);
+  expect("stale");
+}
+
+TEST_P(BugsOfTensorRanks, LogitsOfOneRankForTheCaller) {
+  Program& generate = editor_.program(ProgramName::kGenerate);
+  remove(generate, OpKind::kReduce, ValueKind::kLogits);
+  for (Access& access : generate.accesses) {
+    if (access.value.kind == ValueKind::kLogits) access.value.reduced = 0;
+  }
+  expect("results");
+}
+
+TEST_P(BugsOfTensorRanks, ScoresWithoutThoseOfOtherRanks) {
+  remove(editor_.step(), OpKind::kGather, ValueKind::kScores);
+  expect("stale");
+}
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutDevice, BugsOfTensorRanks, testing::Bool());
+
+}  // namespace
+}  // namespace strata::plan
