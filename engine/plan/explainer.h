@@ -21,9 +21,9 @@ namespace strata::plan {
 // micro-batches and planes with their generation; slots read > written; waits, where 'C2 is all but
 // the last 2 ops of that lane in the step before. Slots: w weights, s the rest of the state, and by
 // segment g gradient (- consumed, + summed into), x output, d its gradient, i interior, b sum over
-// tensor ranks, a keys and values of context ranks; k workspace, t tokens, targets or positions,
-// r position table, l losses or logits, n norm partials, u decision. A slot in device memory has
-// a *.
+// tensor ranks, a keys and values of context ranks or scores of tensor ranks, c cache; k workspace,
+// t tokens, targets or positions, r position table, l losses or logits, n norm partials, u
+// decision. A slot in device memory has a *.
 std::string explain(const Plan& plan, const model::ModelSpec& spec, ProgramName name);
 
 // Bytes by tier and purpose, from the ledger, with use and budget of each tier.

@@ -10,6 +10,8 @@
 #include <regex>
 
 #include "engine/base/error.h"
+#include "engine/plan/op_contract.h"
+#include "engine/report/timeline.h"
 #include "tests/support/temporary_directory.h"
 
 namespace strata::report {
@@ -209,6 +211,19 @@ TEST_F(Reports, MeasuredLanesAreDrawnBesideThePredictedOnes) {
   EXPECT_SAYS(text, "Measured, step 2 of rank 0");
   EXPECT_SAYS(text, "<title>compute: loss</title>");
   EXPECT_EQ(text.find("--trace-steps"), text.npos);
+}
+
+TEST_F(Reports, ColoursTellOpsOfAStepApart) {
+  using enum plan::OpKind;
+  for (int kind = 0; kind < plan::kOpKindCount; ++kind) {
+    const auto op = static_cast<plan::OpKind>(kind);
+    const bool is_small = op == kNormPartial || op == kDecide || op == kInput || op == kOutput;
+    if (is_small || op == kSave || op == kEvaluate || op == kLogits) continue;
+    const std::string name = plan::contract_of(op).name;
+    const auto lanes =
+        config::Json::parse(R"({"lanes": {"a": [[")" + name + R"(", 0.0, 1.0]]}})", "lanes");
+    EXPECT_NE(timeline_legend({&lanes}).find(name), std::string::npos) << name;
+  }
 }
 
 TEST_F(Reports, LinesThatAreNoRecordsAndPlacesThatAreNoRunsAreRefused) {
