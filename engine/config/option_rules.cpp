@@ -229,7 +229,7 @@ void check_optimizer(const Options& options, std::vector<std::string>& problems)
 
 // Whether a group changes anything for its parameters.
 bool differs(const ParameterGroupOptions& group) {
-  return group.frozen || group.lr_factor != 1 || group.weight_decay;
+  return group != ParameterGroupOptions{.match = group.match};
 }
 
 void check_frozen_group(const ParameterGroupOptions& group, const std::string& name,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/config/option_table.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/config/option_rows.h"
@@ -16,6 +17,12 @@ std::span<const OptionRow> option_table() {
     return all;
   }();
   return table;
+}
+
+bool is_path(const OptionRow& row) {
+  const std::string_view kinds[] = {"DIR",    "DIR[,DIR]", "PATH[,PATH]", "FILE",
+                                    "[FILE]", "PATH",      "[RUN]",       "RUN"};
+  return std::ranges::find(kinds, row.metavar) != std::end(kinds);
 }
 
 }  // namespace strata::config

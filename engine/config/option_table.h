@@ -82,6 +82,8 @@ inline bool takes_several(const OptionRow& row) {
   return row.type == OptionType::kList || row.type == OptionType::kInts ||
          row.type == OptionType::kSizes;
 }
+// Whether its value is a path, or several.
+bool is_path(const OptionRow& row);
 std::string key_of(const OptionRow& row);
 
 // The default of --host-memory.

@@ -83,12 +83,6 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{}{}", bytes, bytes > 0 ? "B" : "");
 }
 
-bool is_path(const OptionRow& row) {
-  const std::string_view kinds[] = {"DIR",    "DIR[,DIR]", "PATH[,PATH]", "FILE",
-                                    "[FILE]", "PATH",      "[RUN]",       "RUN"};
-  return std::ranges::find(kinds, row.metavar) != std::end(kinds);
-}
-
 // What is wrong with a path; empty when nothing is. No shell expands paths in files or behind a =.
 std::string path_problem(const OptionRow& row, std::string_view path) {
   if (!is_path(row) || path.empty() || (path[0] != '~' && path[0] != '$')) return "";

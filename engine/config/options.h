@@ -68,8 +68,9 @@ struct DriveLimits {
 struct ParameterGroupOptions {
   std::string match;  // regular expression on the parameter's name
   double lr_factor = 1.0;
-  std::optional<double> weight_decay;  // nullopt: the run's
+  std::optional<double> weight_decay = {};  // nullopt: the run's
   bool frozen = false;
+  bool operator==(const ParameterGroupOptions&) const = default;
 };
 
 struct Options {
