@@ -71,7 +71,7 @@ std::vector<std::string> run_processes(int count, const GroupOptions& options,
 std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
                                             const std::function<void(Group&)>& body) const {
   if (GetParam() == Backend::kMpi) return run_processes(count, options, body);
-  const bool local = GetParam() == Backend::kLocal;
+  EXPECT_TRUE(GetParam() == Backend::kLocal || GetParam() == Backend::kGloo);
   const JobServer server({.secret = kJobSecret, .size = count});
   std::vector<std::unique_ptr<JobStore>> stores(static_cast<size_t>(count));
   auto groups = make_local_groups(count, options);
@@ -81,7 +81,7 @@ std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& optio
     threads.emplace_back([&, r] {
       auto& group = groups[static_cast<size_t>(r)];
       errors[static_cast<size_t>(r)] = error_of([&] {
-        if (!local) {
+        if (GetParam() == Backend::kGloo) {
           auto& store = stores[static_cast<size_t>(r)];
           store = std::make_unique<JobStore>(options_of(server, r, count));
           group = make_gloo_group(*store, {.group = options});
@@ -418,7 +418,7 @@ TEST_P(GroupOf, DifferentCallsAreRefusedOnAllRanks) {
 }
 
 std::string name_of(const testing::TestParamInfo<Backend>& given) {
-  return std::array{"local", "gloo", "mpi"}[static_cast<size_t>(given.param)];
+  return std::array{"local", "gloo", "mpi"}.at(static_cast<size_t>(given.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOf, testing::Values(Backend::kLocal, Backend::kGloo),
