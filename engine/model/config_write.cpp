@@ -15,6 +15,16 @@ const char* torch_name(DType dtype) {
   return dtype == DType::kF32 ? "float32" : dtype == DType::kBF16 ? "bfloat16" : "float16";
 }
 
+const char* config_name(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kSilu:
+      return "silu";
+    case kernels::Activation::kGeluTanh:
+      return "gelu_pytorch_tanh";
+  }
+  return "";
+}
+
 void write_windows(const Architecture& a, const Family& family, Json& json) {
   if (family.window_rule == WindowRule::kNone) return;
   if (family.window_rule == WindowRule::kSwitch) json.set("use_sliding_window", a.window > 0);
@@ -57,8 +67,7 @@ Json write_config(const Architecture& a, DType dtype) {
   json.set("vocab_size", a.vocabulary);
   json.set(members.max_position, a.max_position);
   write_windows(a, *family, json);
-  json.set(members.activation,
-           a.activation == kernels::Activation::kSilu ? "silu" : "gelu_pytorch_tanh");
+  json.set(members.activation, config_name(a.activation));
   json.set(members.norm_eps, a.norm_eps);
   if (a.position == Position::kRope) write_ropes(a, json);
   if (family->score_scalar) {

@@ -44,10 +44,19 @@ void add_positions(const Family& family, std::vector<std::string>& features) {
   }
 }
 
+const char* words_of(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kSilu:
+      return "silu";
+    case kernels::Activation::kGeluTanh:
+      return "gelu (tanh)";
+  }
+  return "";
+}
+
 void add_mlp(const Family& family, std::vector<std::string>& features) {
-  const std::string activation =
-      family.activation == kernels::Activation::kSilu ? "silu" : "gelu (tanh)";
-  features.push_back((family.block.gated ? "gated MLP, " : "plain MLP, ") + activation);
+  features.push_back((family.block.gated ? std::string("gated MLP, ") : "plain MLP, ") +
+                     words_of(family.activation));
 }
 
 void add_biases(const Family& family, std::vector<std::string>& features) {
