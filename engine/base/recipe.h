@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include "engine/base/check.h"
 #include "engine/base/dtype.h"
@@ -22,6 +23,7 @@ inline constexpr std::array<Plane, kPlaneCount> kPlanes = {Plane::kHi, Plane::kL
                                                            Plane::kExpAvgSq};
 inline constexpr std::array<const char*, kPlaneCount> kPlaneNames = {"hi", "lo", "exp_avg",
                                                                      "exp_avg_sq"};
+static_assert(static_cast<int>(kPlanes.back()) == kPlaneCount - 1 && kPlaneNames.back() != nullptr);
 
 inline const char* name_of(Plane plane) {
   return kPlaneNames[static_cast<size_t>(plane)];
@@ -41,7 +43,9 @@ struct RecipePlanes {
   WeightsFrom from;
   std::array<int8_t, kPlaneCount> width;  // bytes of an element of each plane; 0: no such plane
   constexpr int64_t width_of(Plane plane) const { return width[static_cast<size_t>(plane)]; }
-  constexpr int64_t bytes() const { return width[0] + width[1] + width[2] + width[3]; }
+  constexpr int64_t bytes() const {
+    return std::accumulate(width.begin(), width.end(), int64_t{0});
+  }
 };
 
 inline constexpr std::array<RecipePlanes, kRecipeCount> kRecipeTable = {{

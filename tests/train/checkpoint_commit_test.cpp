@@ -54,7 +54,8 @@ void expect_read_by(const MeshOfTest& readers, const std::string& path,
 
 TEST_F(WrittenCheckpoints, OfAnyMeshAreReadByAnyOther) {
   constexpr uint64_t kSeed = 7;
-  for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16, Recipe::kFp16}) {
+  for (const RecipePlanes& planes : kRecipeTable) {
+    const Recipe recipe = planes.recipe;
     test::Draw draw(1200 + static_cast<uint64_t>(recipe));
     const model::ModelSpec whole =
         test::random_spec_of(draw, test::sliceable_architecture(draw, 4), 1, true);

@@ -59,7 +59,8 @@ TEST(StateHash, IsTheSameHoweverTheStateIsCut) {
     const uint64_t expected = hash_of(whole, {});
     for (const int tensor : {1, 2, 4}) {
       for (const int shards : {1, 3}) {
-        for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16, Recipe::kFp16}) {
+        for (const RecipePlanes& planes : kRecipeTable) {
+          const Recipe recipe = planes.recipe;
           EXPECT_EQ(hash_of(whole, {tensor, shards, recipe}), expected)
               << tensor << " slices of " << shards << " shards";
         }

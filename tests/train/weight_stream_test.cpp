@@ -128,7 +128,8 @@ class Weights : public testing::Test {
 
 TEST_F(Weights, AreThereEachOnceInOrder) {
   const auto wants_lo = [](const model::Segment& segment) { return segment.name != "head"; };
-  for (const Recipe recipe : {Recipe::kBf16, Recipe::kFp32, Recipe::kFp16}) {
+  for (const RecipePlanes& planes : kRecipeTable) {
+    const Recipe recipe = planes.recipe;
     for (const int world : {1, 3}) {
       SCOPED_TRACE(testing::Message() << world << " ranks");
       CheckpointReader checkpoint = reader(write(recipe, world), recipe);
