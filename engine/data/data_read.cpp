@@ -91,25 +91,28 @@ void read_files(const std::vector<std::string>& files, const text::Tokenizer& to
   }
 }
 
-// Everything that decides the tokens of these files.
+// Everything that decides the tokens of these files. The names are all fields, so that a new one
+// is not forgotten: room and threads decide nothing, and `columns` are those of the rules.
 config::Json key_of(const std::vector<std::string>& files, const ReadOptions& options) {
   using config::Json;
+  const auto& [vocabulary, length, room_bytes, chat_template, chat_date, samples, rules, learns_end,
+               threads, columns, cache] = options;
+  const auto& [by_rule, train_on, as_chats, skips_bad] = rules;
   Json key = Json::object();
   key.set("version", kTokensVersion);
-  key.set("made_by", options.cache.made_by);
+  key.set("made_by", cache.made_by);
   key.set("files", key_of_files(files));
-  key.set("vocabulary", options.vocabulary);
-  key.set("length", options.length);
-  key.set("samples", static_cast<int64_t>(options.samples));
-  key.set("train_on", static_cast<int64_t>(options.rules.train_on));
-  key.set("learns_end", options.learns_end);
-  key.set("as_chats", options.rules.as_chats);
-  if (options.rules.skips_bad) key.set("skips_bad", true);
-  key.set("columns", fmt::format("{}", fmt::join(options.columns, ",")));
-  key.set("chat_template", options.chat_template);
-  if (options.chat_template.ends_with(".jinja"))
-    key.set("template", key_of_files({options.chat_template}));
-  if (!options.chat_date.empty()) key.set("chat_date", options.chat_date);
+  key.set("vocabulary", vocabulary);
+  key.set("length", length);
+  key.set("samples", static_cast<int64_t>(samples));
+  key.set("train_on", static_cast<int64_t>(train_on));
+  key.set("learns_end", learns_end);
+  key.set("as_chats", as_chats);
+  if (skips_bad) key.set("skips_bad", true);
+  key.set("columns", fmt::format("{}", fmt::join(columns, ",")));
+  key.set("chat_template", chat_template);
+  if (chat_template.ends_with(".jinja")) key.set("template", key_of_files({chat_template}));
+  if (!chat_date.empty()) key.set("chat_date", chat_date);
   return key;
 }
 
