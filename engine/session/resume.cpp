@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -35,10 +34,11 @@ std::string text_of(const Json* object, const char* name) {
   return value != nullptr && value->is_string() ? value->string() : "";
 }
 
-// Options with paths, which count from the directory where the run was started.
-constexpr std::array<std::string_view, 8> kPaths = {"model",          "data",         "eval_data",
-                                                    "nvme",           "data_cache",   "machine",
-                                                    "sample_prompts", "chat_template"};
+// Whether the option has paths, which count from the directory where the run was started.
+bool has_paths(std::string_view name) {
+  const config::OptionRow* row = config::find_option(name);
+  return row != nullptr && (config::is_path(*row) || name == "chat_template");
+}
 
 // Whether both are there and the same.
 bool are_one(const std::string& path, const std::string& other) {
@@ -69,7 +69,7 @@ Json with_paths_from_here(Json about) {
   if (are_one(directory, fs::current_path().string())) return about;
   Json options = *found;
   for (config::JsonMember& member : options.members()) {
-    if (std::ranges::count(kPaths, member.name) == 0) continue;
+    if (!has_paths(member.name)) continue;
     if (member.value.is_string()) {
       member.value = Json(path_from_here(member.name, member.value.string(), directory));
     } else if (member.value.is_array()) {
