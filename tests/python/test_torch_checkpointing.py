@@ -111,6 +111,30 @@ def test_copies_of_weights_that_autocast_makes_are_not_saved():
     state.discard()
 
 
+class PastHooks(Model):
+    """Its regions compute blocks without their hooks, and use the head's weight outside of the head."""
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = checkpoint(block.forward, x, use_reentrant=self.reentrant)
+        head = lambda y: nn.functional.linear(y, self.head.weight)  # noqa: E731
+        return checkpoint(head, self.norm(x), use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_region_may_use_weights_outside_of_their_modules(reentrant):
+    models = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        models.append(PastHooks())
+        models[-1].reentrant = reentrant
+    plain, model = models
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+    assert "embedding.weight" in state.kept and "blocks.0.up.weight" in state.kept
+    assert offloaded_losses(state, model, 3) == pytest.approx(plain_losses(plain, 3), rel=2e-5)
+
+
 def test_it_may_begin_after_the_example(tmp_path):
     expected = plain_losses(new(1, False), 3)
     model = new(None, False)

@@ -157,8 +157,11 @@ class _Watch(TorchFunctionMode):
         keywords = keywords or {}
         given = tensors_in([arguments, keywords])
         away = [each for each in given if self._binder.is_away(each)]
-        result = function(*arguments, **keywords)
-        if not away or in_backward() or not tensors_in(result):  # sizes and types are known
+        if not away or in_backward():
+            return function(*arguments, **keywords)
+        with torch.no_grad():  # a checkpointed region counts the tensors that are saved
+            result = function(*arguments, **keywords)
+        if not tensors_in(result):  # sizes and types are known
             return result
         for parameter in away:
             name = self._binder.name_of(parameter)
