@@ -64,6 +64,30 @@ class NestedBlock(Block):
         return super().forward(self.norm_of_all(x))
 
 
+class Routing(Block):
+    """A block with experts, of which each batch uses one."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(8))
+
+    def forward(self, x):
+        return self.experts[self.chosen](super().forward(x))
+
+
+class Routed(Model):
+    """Its list of blocks has two types of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Routing(), Block(), Routing()])
+
+    def forward(self, tokens):
+        for block in self.blocks:
+            block.chosen = int(tokens.sum()) % 8
+        return super().forward(tokens)
+
+
 class Dropping(Model):
     """It drops activations and leaves out blocks at random."""
 
@@ -111,6 +135,7 @@ MAKERS = {
     "layer_twice": LayerTwice,
     "nested": nested,
     "dropping": Dropping,
+    "routed": Routed,
     "images": Images,
 }
 

@@ -298,8 +298,8 @@ class Binder:
             return
         if name not in self.unit_of:
             raise lib.UsageError(
-                f"offload: {name}: it has a gradient now, but it is not in the store, since the "
-                "example did not use it (give offload() an example that uses it, or freeze it before)"
+                f"offload: {name}: it has a gradient, but it is not in the store, since the example did "
+                "not use it (give offload() an example that does or larger parts, or freeze it before)"
             )
         unit = self.unit_of[name]
         if unit not in self.bound or self._which != "backward":

@@ -20,9 +20,9 @@ class Part:
 
 
 def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules that are brought to memory one by one: the members of lists of alike modules, and
-    outside of these the smallest modules that have parameters of their own. What remains, parameters
-    of modules that contain such lists, stays in memory for a micro-batch."""
+    """The modules that are brought to memory one by one: the members of lists that are of one type
+    with another member, and outside of these the smallest modules that have parameters of their own.
+    What remains, parameters of modules that contain such lists, stays in memory for a micro-batch."""
     found: list[tuple[str, nn.Module]] = []
     seen: set[int] = set()
 
@@ -36,9 +36,10 @@ def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
         if not children or (own and not has_list and module is not model):
             found.append((name, module))
             return
+        kinds = [type(child) for _, child in children]
         for key, child in children:
             path = f"{name}.{key}" if name else key
-            if not _is_list(module):
+            if not _is_list(module) or kinds.count(type(child)) == 1:
                 visit(path, child)
             elif id(child) not in seen:
                 seen.add(id(child))
@@ -49,12 +50,11 @@ def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _is_list(module: nn.Module) -> bool:
-    """Whether it is a list of modules of one type, with parameters."""
+    """Whether it is a list of modules with parameters, some of one type."""
     children = list(module.children())
     return (
         isinstance(module, (nn.ModuleList, nn.Sequential))
-        and len(children) > 1
-        and len({type(child) for child in children}) == 1
+        and len({type(child) for child in children}) < len(children)
         and all(next(child.parameters(), None) is not None for child in children)
     )
 
