@@ -5,6 +5,7 @@
 #
 #   tests/run_python.sh            needs a build (tests/run.sh --fast), patchelf, and PyPI the first time
 #   tests/run_python.sh --torch    the tests of strata.torch too; PyTorch takes some gigabytes
+#   tests/run_python.sh --torch-4  the same with Transformers 4: pins of requirements_torch_4.txt replace others
 #
 # The environment is build/python, or that of STRATA_PYTHON_ENVIRONMENT, and stays.
 set -euo pipefail
@@ -16,7 +17,11 @@ library=$root/build/bindings/c/libstrata.so
 [[ -e $library ]] || { echo "$library is missing: build the target strata_c first" >&2 && exit 1; }
 [[ -x $environment/bin/pip ]] || "$python" -m venv "$environment"
 "$environment/bin/pip" install -q -r "$root/tests/python/requirements.txt"
-if [[ ${1:-} == --torch ]]; then "$environment/bin/pip" install -q -r "$root/tests/python/requirements_torch.txt"; fi
+pins=$root/tests/python/requirements_torch
+case ${1:-} in
+  --torch) "$environment/bin/pip" install -q -r "$pins.txt" ;;
+  --torch-4) "$environment/bin/pip" install -q -r <(sort -su -t= -k1,1 "${pins}_4.txt" "$pins.txt") ;;
+esac
 export PATH="$environment/bin:$PATH"
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT

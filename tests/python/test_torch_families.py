@@ -25,11 +25,12 @@ def llama():
 
 
 def mixtral():
-    """The experts of a layer are packed in one parameter."""
+    """The experts of a layer are a list of modules, or since Transformers 5 packed in one parameter."""
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True}
     config = transformers.MixtralConfig(**TEXT, **HEADS, **experts, tie_word_embeddings=False)
     model = transformers.MixtralForCausalLM(config)
-    assert any(parameter.dim() == 3 for parameter in model.parameters())
+    is_packed = any(parameter.dim() == 3 for parameter in model.parameters())
+    assert is_packed == (transformers.__version__ >= "5")
     return model
 
 
