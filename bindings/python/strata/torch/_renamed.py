@@ -4,6 +4,7 @@ it under others, or in several tensors what is one parameter, such as the expert
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any, Callable, Mapping, Union
 
@@ -55,19 +56,19 @@ Found = dict[str, Union[_Other, _Made]]
 def renamed(model: nn.Module, files: Mapping[str, Any]) -> Found:
     """What `files` has under other names, by the names of the model's parameters; of models that
     Transformers knows. files: by the names there."""
-    try:
-        from transformers import PreTrainedModel, conversion_mapping, core_model_loading
-    except ImportError:  # none, or a version whose files have the model's names
-        return {}
     get_base: Any = getattr(model, "get_base_model", lambda: model)
     base = get_base()
-    if not isinstance(base, PreTrainedModel):
+    if not hasattr(base, "base_model_prefix"):  # it is none of Transformers
         return {}
+    names = dict.fromkeys((plain_name(name) for name, _ in base.named_parameters()), True)
+    try:
+        from transformers import conversion_mapping, core_model_loading
+    except ImportError:
+        return _renamed_by_4(base, names, files)
     transforms = conversion_mapping.get_model_conversion_mapping(base)
     converters = [t for t in transforms if isinstance(t, core_model_loading.WeightConverter)]
     renamings = [t for t in transforms if isinstance(t, core_model_loading.WeightRenaming)]
     converter_of = {pattern: each for each in converters for pattern in each.source_patterns}
-    names = dict.fromkeys((plain_name(name) for name, _ in base.named_parameters()), True)
     found: Found = {}
     parts: dict[str, list[tuple[str, str]]] = {}  # by a name of the model: patterns and keys
     for key in sorted(files, key=core_model_loading.dot_natural_key):
@@ -80,6 +81,19 @@ def renamed(model: nn.Module, files: Mapping[str, Any]) -> Found:
             found[name] = _Other(files[key], key)
     for name, keys in parts.items():
         found.update(_made(base, converter_of[keys[0][0]], name, keys, files))
+    return found
+
+
+def _renamed_by_4(model: Any, names: Mapping[str, bool], files: Mapping[str, Any]) -> Found:
+    """Transformers 4 has a table of patterns in the class of a model."""
+    found: Found = {}
+    table = getattr(model, "_checkpoint_conversion_mapping", {})
+    for key, file in files.items():
+        for pattern, instead in table.items():
+            name, count = re.subn(pattern, instead, key)
+            if count and name in names and name not in files:
+                found[name] = _Other(file, key)
+                break
     return found
 
 
