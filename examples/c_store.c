@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * An MLP in plain C that learns y = sin(3 x) and whose state Strata keeps (docs/embedding.md). */
+ * An MLP that learns y = sin(3 x), whose state Strata keeps: c_store [JSON] (docs/embedding.md). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   const strata_load load = {sizeof load, NULL, fill};
   strata_store* store;
   double loss = 1;
-  check(strata_store_open(argc > 1 ? argv[1] : NULL, NULL, &store));
+  check(strata_store_open(argc > 1 ? argv[1] : "{\"recipe\": \"fp32\"}", NULL, &store));
   for (int l = 0; l < LAYERS; ++l) {
     strata_tensor tensor = {sizeof tensor, names[l], (const int64_t[]){W, W}, 2, STRATA_F32};
     strata_unit unit = {sizeof unit, names[l], &tensor, 1};

@@ -24,6 +24,7 @@ export PKG_CONFIG_PATH LD_LIBRARY_PATH
 blocks=$(sed -n '/^```sh$/,/^```$/{/^```/!p}' "$root/docs/embedding.md")
 bash -euxo pipefail -c "$blocks" | tee said
 grep -q '^step 151 ' said
+./c_store | grep -q '^step 151 '
 read -ra flags <<< "$(pkg-config --cflags --libs strata)"
 cc -std=c99 -Wall -Wextra -Wno-missing-field-initializers -Wno-unused-parameter -Werror -O2 c_store.c -o strict \
   "${flags[@]}" -lm
