@@ -163,7 +163,7 @@ class Offloaded:
         if self._unused(recorder) and self.model.training:  # it may leave out parts at random
             with evaluated(self.model):
                 record(self.model, self._binder, recorder, example)
-        order = self._ranks.of_first(self._order(recorder))  # with the seconds that it measured
+        order = self._ranks.of_first_if_same(self._order(recorder))
         trained = [name for name in [*self._unit_of, *self.kept] if self._parameters[name].requires_grad]
         self._numbers = {name: index + 1 for index, name in enumerate(trained)}
         units = self._units({unit for use in order for unit in use.units})

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socket
 import tempfile
+from dataclasses import replace
 from typing import Any, Mapping, Optional
 
 import torch
@@ -16,6 +17,7 @@ from torch import distributed
 from .. import _library as lib
 from .._ranks import Ranks as StoreRanks
 from .._store import Store
+from .._units import Use
 from ._lent import GroupTransport
 
 # Who carries what a sharded store's ranks exchange.
@@ -76,6 +78,15 @@ class Ranks:
     def of_first(self, value: Any) -> Any:
         """Where ranks share one state, what the first gives."""
         return self._first(value) if self.shards else value
+
+    def of_first_if_same(self, order: list[Use]) -> list[Use]:
+        """An order with the seconds that the first rank measured, where that has the same order; the
+        store refuses others."""
+        first: list[Use] = self.of_first(order)
+        same = [replace(use, seconds=0) for use in first] == [
+            replace(use, seconds=0) for use in order
+        ]
+        return first if same else order
 
     def mean(self, gradient: torch.Tensor) -> torch.Tensor:
         """What a gradient adds to that of the store: its mean over the ranks, float32 where there are
