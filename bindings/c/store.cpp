@@ -63,8 +63,8 @@ Unit Store::read_unit(const strata_unit& given) const {
     const int32_t dtype = is_bf16_ ? STRATA_BF16 : STRATA_F32;
     if (tensor.dtype != 0 && tensor.dtype != dtype) {
       refuse(ErrorCode::kConfig,
-             fmt::format("add_unit: {}: {}: dtype {}: weights of the recipe {} are {} (give that or "
-                         "0, or another recipe)",
+             fmt::format("add_unit: {}: {}: dtype {}: weights of the recipe {} are {} (give that "
+                         "or 0, or another recipe)",
                          unit.name, name, tensor.dtype, is_bf16_ ? "bf16" : "fp32",
                          is_bf16_ ? "STRATA_BF16" : "STRATA_F32"));
     }

@@ -188,7 +188,8 @@ void add_groups(const model::ModelSpec& spec, PlanLines& table) {
       (parameter.frozen ? frozen : trained[name]).add(parameter);
     }
   }
-  for (size_t k = kOwn; k < spec.groups.size(); ++k) {
+  const bool are_numbers = model::is_external(spec);  // the caller's, one for each tensor or so
+  for (size_t k = kOwn; k < spec.groups.size() && !are_numbers; ++k) {
     const model::ParameterGroup& group = spec.groups[k];
     if (trained[group.name].tensors == 0 || group.name == spec.groups[k - 1].name) continue;
     std::string text = fmt::format("\"{}\": {}", group.name, trained[group.name].text());

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three questions to autograd for which PyTorch has no public function.
+"""Four questions to autograd for which PyTorch has no public function.
 
 Forward hooks must know whether a backward calls them, as the recomputation of a checkpointed region
 does. A backward that fails has no hook, so one that ends well must say so. And hooks on saved
 tensors do not nest: those of a part must pass other tensors on to the hooks around them, such as
-those of torch.autograd.graph.save_on_cpu.
+those of torch.autograd.graph.save_on_cpu. Transforms of torch.func give modules tensors without
+memory.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def in_backward() -> bool:
     return current_backward() != -1
 
 
+def in_transform() -> bool:
+    """Whether this thread computes within a transform of torch.func."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
 def at_end_of_backward(call: Callable[[], None]) -> None:
     """Calls it when the backward that this thread runs has ended without an exception."""
     engine: Any = torch.autograd.Variable._execution_engine
@@ -48,7 +54,7 @@ def saved_tensors_hooks_around() -> Any:
 def check_version() -> None:
     """Throws where this version of PyTorch does not answer them."""
     try:
-        in_backward(), saved_tensors_hooks_around()
+        in_backward(), saved_tensors_hooks_around(), in_transform()
         getattr(getattr(torch.autograd.Variable, "_execution_engine"), "queue_callback")
     except (AttributeError, TypeError) as error:
         raise ImportError(

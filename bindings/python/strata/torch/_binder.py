@@ -10,6 +10,7 @@ unit, so that nothing holds a unit's memory from forward to backward.
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol
 
 import torch
@@ -20,6 +21,7 @@ from ._autograd import (
     at_end_of_backward,
     current_backward,
     in_backward,
+    in_transform,
     saved_tensors_hooks_around,
     uncompiled,
 )
@@ -82,6 +84,27 @@ def refuse_written(names: Iterable[str]) -> None:
         )
 
 
+def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
+    """A method that does not keep its object: Python's garbage collector does not see what hooks of
+    parameters hold."""
+    reference = weakref.WeakMethod(method)
+
+    def call(parameter: torch.Tensor) -> None:
+        known = reference()
+        if known is not None:
+            known(parameter)
+
+    return call
+
+
+def refuse_transforms() -> None:
+    if in_transform():
+        raise lib.UsageError(
+            "offload: torch.func and torch.vmap cannot transform a model whose weights lie in a store "
+            "(call restore() before, and offload the model again after)"
+        )
+
+
 def _has_raised(output: Any) -> bool:
     """Whether a hook that is always called follows an exception of its module's forward."""
     return output is None and sys.exc_info()[0] is not None
@@ -130,7 +153,7 @@ class Binder:
         for parameter in parameters.values():
             if parameter.requires_grad:
                 take: Any = parameter.register_post_accumulate_grad_hook
-                self._hooks.append(take(self._take_gradient))
+                self._hooks.append(take(weakly(self._take_gradient)))
 
     def remove(self) -> None:
         for hook in self._hooks:
@@ -146,7 +169,7 @@ class Binder:
         """Weights of modules that compute are plain parameters, as torch.compile wants them."""
         for name in names if self._guards else ():
             parameter = self.parameters[name]
-            setattr(parameter, "home", self)
+            setattr(parameter, "home", weakref.proxy(self))
             setattr(parameter, "__class__", kind)
 
     def is_away(self, parameter: torch.Tensor) -> bool:
@@ -185,6 +208,7 @@ class Binder:
 
     @uncompiled
     def _before_model(self, _module: nn.Module, _inputs: Any) -> None:
+        refuse_transforms()
         if in_backward():
             return
         if self._is_model_open or self._failed or self._backwards:
@@ -201,6 +225,7 @@ class Binder:
     def _hook(self, part: Part) -> None:
         @uncompiled
         def before(_module: nn.Module, _inputs: Any) -> None:
+            refuse_transforms()
             if in_backward():  # recomputation
                 self.need(part, "backward")
                 self._push()

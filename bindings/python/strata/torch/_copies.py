@@ -35,7 +35,7 @@ class Copies:
 
     def __init__(self, nvme: Any) -> None:
         given = nvme.split(",") if isinstance(nvme, str) else list(nvme or [])
-        self._directory: Optional[str] = os.fspath(given[0]) if given else None
+        self._directory: Optional[str] = os.path.abspath(given[0]) if given else None
 
     def new(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         count = math.prod(shape)

@@ -75,10 +75,20 @@ def _away(values: Any) -> Iterator[torch.Tensor]:
         if isinstance(value, Absent):
             yield value.of
         elif isinstance(value, Guarded):
-            if value.home is not None and value.home.is_away(value):
+            if value.home is not None and _is_away(value.home, value):
                 yield value
         elif isinstance(value, (list, tuple)):
             yield from _away(value)
+
+
+def _is_away(home: Home, parameter: torch.Tensor) -> bool:
+    try:
+        return home.is_away(parameter)
+    except ReferenceError:
+        raise lib.UsageError(
+            "offload: a parameter whose model and store are gone (keep the model, or call restore() "
+            "before)"
+        ) from None
 
 
 def _call(away: Any, function: Any, arguments: Any, keywords: Any) -> Any:

@@ -4,7 +4,7 @@ call."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, NoReturn, Protocol
+from typing import Any, Callable, NoReturn, Optional, Protocol
 
 import torch
 from torch import nn
@@ -33,13 +33,21 @@ class StoredParameter(Guarded, nn.Parameter):
         return trained
 
     @property
-    def grad(self) -> NoReturn:  # type: ignore[override]
+    def grad(self) -> NoReturn:
         _refuse(
             "param.grad: gradients go to the store as they are made",
             "clip with optimizer.clip_grad_norm_(max_norm), and read optimizer.result.grad_norm "
             "after step(); zero_grad() drops them; for a Trainer or Accelerator there is "
             "optimizer.attach(trainer)",
         )
+
+    @grad.setter
+    def grad(self, value: Optional[torch.Tensor]) -> None:
+        if value is not None or getattr(self, "home").uses.has_gradients():
+            _refuse(
+                "param.grad is set: gradients go to the store as they are made",
+                "call optimizer.zero_grad(), which drops those of the step",
+            )
 
     @property
     def requires_grad(self) -> bool:

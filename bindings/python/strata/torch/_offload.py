@@ -82,7 +82,8 @@ class Offloaded:
         self._ranks.share(before)
         replaced = materialize(model, self.device)
         self._buffers = Buffers(model, self.device)
-        self._parameters = dict(model.named_parameters())
+        # The model keeps those without elements.
+        self._parameters = {name: p for name, p in model.named_parameters() if p.numel() > 0}
         self._parts = [Part(name or ROOT, module) for name, module in parts or parts_of(model)]
         self._unit_of = self._assign()
         for parameter in self._parameters.values():
@@ -97,9 +98,9 @@ class Offloaded:
                 store.__exit__(*sys.exc_info())  # so that other ranks do not wait for this one
             self._give_back()
             self._buffers.restore()
-            for name, values in before.items():
-                if values.device.type != "meta":
-                    self._parameters[name].data = values
+            for name, parameter in self._parameters.items():
+                if before[name].device.type != "meta":
+                    parameter.data = before[name]
             for module, name, parameter in replaced:
                 setattr(module, name, parameter)
             raise
@@ -141,7 +142,8 @@ class Offloaded:
         for part in self._parts:
             units = []
             for parameter in part.module.parameters():
-                units.append(unit_of.setdefault(names[id(parameter)], part.name))
+                if id(parameter) in names:
+                    units.append(unit_of.setdefault(names[id(parameter)], part.name))
             part.units = sorted(set(units), key=lambda unit: (unit != part.name, unit))
         return unit_of
 

@@ -184,7 +184,7 @@ def record(
     recorder.uses.clear()
     gpus = {each.device.index for each in binder.parameters.values() if each.device.type == "cuda"}
     with torch.random.fork_rng(devices=gpus), _Watch(binder, recorder):
-        example().backward()  # type: ignore[no-untyped-call]
+        loss_of(example).backward()  # type: ignore[no-untyped-call]
     binder.unbind()
     recorder.check_kept()
     for parameter in binder.parameters.values():
@@ -192,6 +192,22 @@ def record(
     with torch.no_grad():
         for buffer, values in buffers:
             buffer.copy_(values)
+
+
+def loss_of(example: Callable[[], torch.Tensor]) -> torch.Tensor:
+    if not callable(example):
+        raise lib.ConfigError(
+            f"offload: example: a {type(example).__name__} (give a function without arguments that "
+            "computes the loss of a micro-batch, such as lambda: loss_of(model, batch))"
+        )
+    loss: Any = example()
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        what = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise lib.ConfigError(
+            f"offload: example: it returned no loss that has a gradient, but {what} (return a tensor of "
+            "one element that the model computed with gradients on)"
+        )
+    return loss
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Protocol, Sequence
 
@@ -55,7 +56,8 @@ class FileSource:
             )
         self._directory = directory
         self._others = others
-        opened: list[Any] = [safe_open(str(file), "pt") for file in files]
+        check_shards(Path(directory), [file.name for file in files])
+        opened: list[Any] = [_opened(safe_open, file) for file in files]
         keys: dict[str, Any] = {key: file for file in opened for key in file.keys()}
         self._where = {**keys, **renamed(model, keys)}
         self._keys = {names[0]: self._key(names) for names in names_of(model)}
@@ -123,6 +125,29 @@ class FileSource:
             + " (give the directory of this model; or load it with from_pretrained() and leave "
             "weights out; new=[...] names parameters or modules whose values are the model's)"
         )
+
+
+def check_shards(directory: Path, files: Collection[str]) -> None:
+    """Throws where the directory's index names files that are not there."""
+    index = directory / "model.safetensors.index.json"
+    if not index.exists():
+        return
+    named = set(json.loads(index.read_text()).get("weight_map", {}).values())
+    missing = sorted(named.difference(files))
+    if missing:
+        raise lib.ConfigError(
+            f"offload: weights: {index} names {missing[0]}, which is not there; {len(missing)} of "
+            f"{len(named)} files are missing (copy the whole directory)"
+        )
+
+
+def _opened(open_file: Any, file: Path) -> Any:
+    try:
+        return open_file(str(file), "pt")
+    except Exception as error:  # SafetensorError is one, as are those of the system
+        raise lib.ConfigError(
+            f"offload: weights: {file}: it cannot be read: {error} (copy it again)"
+        ) from error
 
 
 def _is_below(name: str, others: Collection[str]) -> bool:

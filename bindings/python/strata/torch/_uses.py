@@ -237,6 +237,11 @@ class StoreUses:
                 f"offload: {units[0]}: a {which} without a forward in this step (its step has ended: "
                 "compute the loss again)"
             )
+        if self.mode == "forward" and which == "backward":
+            return (
+                f"offload: backward of {units[0]} after a forward without gradients, which began another "
+                "pass (compute the loss again; or give an example that has both forwards)"
+            )
         following = [f"{use.which} of {use.units[0]}" for use in self._order[self._position :]]
         return (
             f"offload: {which} of {units[0]} was asked for, but the example has "

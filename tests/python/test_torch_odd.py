@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Odd models, examples, directories and calls: they work over a store, or an error says what to do and
+the next step works."""
+
+import gc
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import strata  # noqa: E402
+import strata.torch  # noqa: E402
+
+X = torch.linspace(-1, 1, 32).view(4, 8)
+
+
+def new_model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+def offloaded(model, **more):
+    return strata.torch.offload(model, lambda: model(X).mean(), {"threads": 1, **more})
+
+
+def step(model, state):
+    model(X).mean().backward()
+    assert state.step(1e-2).applied
+
+
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd, torch.vmap])
+def test_transforms_of_functions_are_refused(transform):
+    model = new_model()
+    state = offloaded(model)
+    with torch.no_grad(), pytest.raises(strata.UsageError, match="torch.func.*restore"):
+        transform(model)(X)
+    step(model, state)
+    state.restore()
+    transform(model)(X if transform is torch.vmap else X[0])
+
+
+@pytest.mark.parametrize("memory", ["3MiB", "64MiB"])
+def test_a_model_that_is_gone_takes_its_store_with_it(memory, tmp_path):
+    for _ in range(2):
+        model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)])
+        loss = lambda: model(torch.ones(2, 256)).mean()  # noqa: E731
+        given = {"threads": 1, "nvme": str(tmp_path), "host_memory": memory}
+        state = strata.torch.offload(model, loss, given)
+        loss().backward()
+        assert state.step(1e-3).applied
+        parameter = model[0].weight
+        del model, state, loss
+        gc.collect()
+    with pytest.raises(strata.UsageError, match="model and store are gone"):
+        parameter.sum()
+
+
+def test_gradients_that_are_set_to_none():
+    model = new_model()
+    state = offloaded(model)
+    for _ in range(2):
+        step(model, state)
+        for parameter in model.parameters():
+            parameter.grad = None
+    model(X).mean().backward()
+    with pytest.raises(strata.UsageError, match="zero_grad"):
+        model[0].weight.grad = None
+    state.zero_grad()
+    with pytest.raises(strata.UsageError, match="param.grad is set"):
+        model[0].weight.grad = torch.ones(16, 8)
+
+
+def test_parameters_without_elements_stay_in_the_model():
+    model = new_model()
+    model[0].register_parameter("empty", nn.Parameter(torch.zeros(0, 3)))
+    model.register_parameter("other", nn.Parameter(torch.zeros(0)))
+    state = strata.torch.offload(
+        model, lambda: model(X).mean() + model.other.sum() + model[0].empty.sum(), {"threads": 1}
+    )
+    (model(X).mean() + model.other.sum() + model[0].empty.sum()).backward()
+    assert state.step(1e-2).applied
+    assert model.state_dict()["0.empty"].shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "example, named",
+    [
+        (None, "a NoneType"),
+        ({"input_ids": 3}, "a dict"),
+        (lambda: None, "but NoneType"),
+        (lambda: 3.0, "but float"),
+        (lambda: torch.ones(()), r"shape \(\)"),
+        (lambda: X, r"shape \(4, 8\)"),
+    ],
+)
+def test_examples_that_give_no_loss_are_named(example, named):
+    model = new_model()
+    with pytest.raises(strata.ConfigError, match=f"example: .*{named}"):
+        strata.torch.offload(model, example, {"threads": 1})
+    step(model, offloaded(model))
+
+
+def test_a_forward_without_gradients_before_the_backward_is_named():
+    model = new_model()
+    state = offloaded(model)
+    loss = model(X).mean()
+    with torch.no_grad():
+        model(X)
+    with pytest.raises(strata.UsageError, match="after a forward without gradients"):
+        loss.backward()
+    state.zero_grad()
+    step(model, state)
+
+
+def test_a_relative_directory_is_that_of_the_beginning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("drive")
+    model = new_model()
+    state = offloaded(model, nvme="drive")
+    monkeypatch.chdir("/")
+    step(model, state)
+    assert set(model.state_dict()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+def test_shards_that_are_damaged_or_missing_are_named(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    file = tmp_path / "model-00001-of-00002.safetensors"
+    model = new_model()
+    safetensors.save_file(model.state_dict(), file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"0.weight": "%s", "9": "other.safetensors"}}' % file.name)
+    example = lambda: model(X).mean()  # noqa: E731
+    with pytest.raises(strata.ConfigError, match="other.safetensors, which is not there"):
+        strata.torch.offload(model, example, {"threads": 1}, weights=tmp_path)
+    index.unlink()
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(strata.ConfigError, match=f"{file.name}: it cannot be read"):
+        strata.torch.offload(model, example, {"threads": 1}, weights=tmp_path)
