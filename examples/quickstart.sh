@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # From a bare Debian 12 to a trained model: installs packages, builds `strata`, makes a small model and a tokenizer
 # from the King James Bible, and trains it in less host memory than its training state takes, all of which
-# streams through a directory on disk. Then lets it write. About 5 minutes on 2 cores, most of them the build.
+# streams through a directory on disk. Then lets it write. About 10 minutes on 2 cores, most of them the build.
 #
 #   examples/quickstart.sh                 run again, it keeps what is built and resumes what was interrupted
 #   examples/quickstart.sh --no-install    leave packages alone
