@@ -138,3 +138,31 @@ def test_shards_that_are_damaged_or_missing_are_named(tmp_path):
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(strata.ConfigError, match=f"{file.name}: it cannot be read"):
         strata.torch.offload(model, example, {"threads": 1}, weights=tmp_path)
+
+
+def backwards_of(model):
+    """Both over one forward; the last is left to the caller."""
+    y = model(X)
+    y.mean().backward(retain_graph=True)
+    return (y**2).mean()
+
+
+def test_two_backwards_over_one_forward_are_those_of_the_example():
+    plain = new_model()
+    adamw = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    model = new_model()
+    state = strata.torch.offload(model, lambda: backwards_of(model), {"threads": 1})
+    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    for _ in range(3):
+        losses = [backwards_of(each) for each in (plain, model)]
+        assert losses[1].item() == pytest.approx(losses[0].item(), rel=2e-5)
+        for loss in losses:
+            loss.backward()
+        adamw.step(), adamw.zero_grad(), optimizer.step()
+    other = new_model()
+    state = offloaded(other)
+    loss = backwards_of(other)
+    with pytest.raises(strata.UsageError, match="the example has nothing next .give an example"):
+        loss.backward()
+    state.zero_grad()
+    step(other, state)

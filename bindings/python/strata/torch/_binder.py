@@ -65,7 +65,8 @@ def set_values(parameter: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def gradient_of(parameter: torch.Tensor) -> Optional[torch.Tensor]:
-    gradient: Optional[torch.Tensor] = _GRADIENT.__get__(parameter)
+    with unguarded():
+        gradient: Optional[torch.Tensor] = _GRADIENT.__get__(parameter)
     return gradient
 
 
@@ -292,12 +293,12 @@ class Binder:
 
     def _bind_before_backward(self, part: Part, outputs: list[torch.Tensor]) -> None:
         """Whichever output's gradient is known first begins the backward of the part."""
-        begun = False
+        begun = -1  # the backward that did; there may be several over one forward
 
         def bind(_gradient: torch.Tensor) -> None:
             nonlocal begun
-            if not begun:
-                begun = True
+            if begun != current_backward():
+                begun = current_backward()
                 self._follow()
                 self.need(part, "backward")
 
