@@ -33,6 +33,17 @@ T sized() {
   return value;
 }
 
+inline std::vector<strata_use> uses_of(const std::vector<Use>& order) {
+  std::vector<strata_use> uses;
+  for (const Use& use : order) {
+    uses.push_back(sized<strata_use>());
+    uses.back().units = use.units.data();
+    uses.back().unit_count = use.units.size();
+    uses.back().pass = use.pass;
+  }
+  return uses;
+}
+
 inline int fill(void* context, int32_t plane, int32_t unit, int32_t tensor, int64_t first,
                 int64_t count, float* values) {
   for (int64_t i = 0; i < count; ++i) {

@@ -15,13 +15,7 @@ class COrder : public CApi {
  protected:
   static strata_status declare(strata_store* store, int32_t may_leave_out,
                                const std::vector<Use>& order = kOrder) {
-    std::vector<strata_use> uses;
-    for (const Use& use : order) {
-      uses.push_back(sized<strata_use>());
-      uses.back().units = use.units.data();
-      uses.back().unit_count = use.units.size();
-      uses.back().pass = use.pass;
-    }
+    const std::vector<strata_use> uses = uses_of(order);
     return strata_store_order(store, uses.data(), uses.size(), may_leave_out);
   }
   static strata_store* ordered(const std::string& json, int32_t may_leave_out = 0) {

@@ -101,14 +101,8 @@ void Sequence::declare(int slot) {
   const bool is_wrong = chance(0.2);
   const std::vector<Use>& order = is_wrong ? kWrongOrders[draw(5)] : kOrders[draw(3)];
   is_right = is_right && !is_wrong && !model.planned;
-  std::vector<strata_use> uses;
-  for (const Use& use : order) {
-    uses.push_back(sized<strata_use>());
-    uses.back().units = use.units.data();
-    uses.back().unit_count = use.units.size();
-    uses.back().pass = use.pass;
-    uses.back().seconds = chance(0.5) ? 0 : 1e-3;
-  }
+  std::vector<strata_use> uses = uses_of(order);
+  for (strata_use& use : uses) use.seconds = chance(0.5) ? 0 : 1e-3;
   const bool may_leave_out = chance(0.5);
   expect(strata_store_order(store, uses.data(), uses.size(), may_leave_out ? 1 : 0), is_right,
          "order");
