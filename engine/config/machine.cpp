@@ -65,6 +65,7 @@ constexpr FigureRow kFigures[] = {
     {"step_bf16_flops_per_s", &M::step_bf16_flops_per_s, false, Worse::kLower},
     {"overlap_speed", &M::overlap_speed, false, Worse::kLower},
     {"op_overhead_s", &M::op_overhead_s, false, Worse::kHigher},
+    {"device_op_overhead_s", &M::device_op_overhead_s, false, Worse::kHigher},
 };
 
 constexpr std::string_view kWeightsKey = "nvme_weights";

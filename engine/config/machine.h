@@ -48,6 +48,7 @@ struct Machine {
   double step_bf16_flops_per_s = 0;  // its ops in the time, the operations of its products counted
   double overlap_speed = 0;  // of compute and optimizer on the same cores: each to itself alone
   double op_overhead_s = 0;  // from the end of an op to the start of one that waits for it
+  double device_op_overhead_s = 0;  // what an op adds on a queue of a device, in a row of ops
 };
 
 // The profiles of examples/machines/.

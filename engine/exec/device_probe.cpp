@@ -2,12 +2,12 @@
 #include "engine/exec/device_probe.h"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
 #include <vector>
 
 #include "engine/base/clock.h"
 #include "engine/base/units.h"
-#include "engine/memory/arena.h"
+#include "engine/exec/probe_values.h"
 
 namespace strata::exec {
 namespace {
@@ -16,41 +16,55 @@ constexpr int64_t kHostBytes = 64 * kMiB;
 constexpr int64_t kDeviceBytes = 288 * kMiB;
 constexpr int64_t kProductSizeMin = 128;
 constexpr int64_t kProductSizeMax = 4096;
+constexpr int64_t kOperandBytes = kProductSizeMax * kProductSizeMax * 4;
+constexpr double kLongS = 2e-3;  // beside which the time of an op is little
+constexpr double kRepeatsMax = 32;
+constexpr int kDepth = 16;
 
 // A queue, and memory on both sides.
 class Bench {
  public:
   explicit Bench(kernels::Device& device)
       : device_(device),
-        host_(kHostBytes),
-        pinned_(device.pin(host_.data(), kHostBytes)),
+        host_(device, kHostBytes),
         memory_(device.allocate(kDeviceBytes)),
-        queue_(device.make_queue("probe", 4)) {}
+        queue_(device.make_queue("probe", kDepth)) {}
 
   std::byte* host() const { return host_.data(); }
   std::byte* device() const { return memory_->data(); }
 
-  // The device's seconds for one op.
-  double once(const std::function<void(kernels::Queue&)>& issue) {
-    const kernels::MemoryRange ranges[] = {{host(), kHostBytes, true},
-                                           {device(), kDeviceBytes, true}};
+  // Fills the operands of products.
+  void fill(DType weights) {
+    const ProbeValues interior(device_, device_.description().interior);
+    const ProbeValues others(device_, weights);
+    const kernels::MemoryRange ranges[] = {whole(), interior.range(), others.range()};
     queue_->begin("probe", ranges);
-    issue(*queue_);
+    interior.fill(*queue_, device(), kOperandBytes);
+    others.fill(*queue_, device() + kOperandBytes, kOperandBytes);
+    await(queue_->end());
+  }
+
+  // The device's seconds for `times` issues in one op.
+  double once(const std::function<void(kernels::Queue&)>& issue, int times = 1) {
+    open();
+    for (int i = 0; i < times; ++i) issue(*queue_);
     const int64_t count = queue_->end();
-    while (queue_->completed() < count) queue_->sleep(count, 1.0);
+    await(count);
     const kernels::Queue::Span span = queue_->span_of(count);
     return std::max(1e-9, span.end_s - span.begin_s);
   }
 
-  // The median of rounds for `seconds`, at least three, after one that warms up.
+  // The median of rounds for `seconds`, at least three, after two that warm up. Where one issue
+  // takes little, a round is one op of several, so that the time that the op itself takes does not
+  // count.
   double seconds_of(const std::function<void(kernels::Queue&)>& issue, double seconds) {
     once(issue);
+    const double ratio = std::ceil(kLongS / once(issue));
+    const int repeats = static_cast<int>(std::clamp(ratio, 1.0, kRepeatsMax));
     std::vector<double> times;
     const double end_s = now_s() + seconds;
-    while (times.size() < 3 || now_s() < end_s) times.push_back(once(issue));
-    const auto middle = times.begin() + std::ssize(times) / 2;
-    std::nth_element(times.begin(), middle, times.end());
-    return *middle;
+    while (times.size() < 3 || now_s() < end_s) times.push_back(once(issue, repeats) / repeats);
+    return median(times);
   }
 
   double copy_rate(std::byte* to, const std::byte* from, double seconds) {
@@ -58,33 +72,75 @@ class Bench {
            seconds_of([&](auto& queue) { queue.copy(to, from, kHostBytes); }, seconds);
   }
 
-  // Operations a second of the product of two square matrices, whose size is doubled until it takes
-  // a while: small ones do not fill the device.
+  // Operations a second of the product of two square matrices.
   double product_rate(DType weights, double seconds) {
-    for (int64_t size = kProductSizeMin;; size *= 2) {
-      const kernels::MatMulForward op = product_of(size, weights);
-      const auto issue = [&](auto& queue) { device_.ops().matmul_forward(queue, op); };
-      const bool is_large = size == kProductSizeMax || once(issue) > seconds / 20;
-      const double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size * size);
-      if (is_large) return flops / seconds_of(issue, seconds);
+    const auto issue_of = [&](int64_t size) {
+      return [this, op = product_of(size, weights)](kernels::Queue& queue) {
+        device_.ops().matmul_forward(queue, op);
+      };
+    };
+    const int64_t size =
+        product_size([&](int64_t one) { return once(issue_of(one)); }, seconds / 20);
+    const double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size * size);
+    return flops / seconds_of(issue_of(size), seconds);
+  }
+
+  // As in a run, the queue has several ops in flight.
+  double op_time(double seconds) {
+    constexpr int kOps = 256;
+    std::vector<double> times;
+    const double end_s = now_s() + seconds;
+    run_small(kOps);  // warms up
+    while (times.size() < 3 || now_s() < end_s) {
+      const double begin_s = now_s();
+      run_small(kOps);
+      times.push_back((now_s() - begin_s) / kOps);
     }
+    return median(times);
   }
 
  private:
+  static double median(std::vector<double>& times) {
+    const auto middle = times.begin() + std::ssize(times) / 2;
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+  }
+
+  kernels::MemoryRange whole() const { return {device(), kDeviceBytes, true}; }
+
+  void open() {
+    const kernels::MemoryRange ranges[] = {host_.range(), whole()};
+    queue_->begin("probe", ranges);
+  }
+
+  void await(int64_t count) {
+    while (queue_->completed() < count) queue_->sleep(count, 1.0);
+  }
+
+  void run_small(int ops) {
+    const kernels::Fill op = {.count = 1, .y = {device(), DType::kF32}};
+    int64_t count = 0;
+    for (int i = 0; i < ops; ++i) {
+      open();
+      device_.ops().fill(*queue_, op);
+      count = queue_->end();
+      await(count - kDepth + 1);
+    }
+    await(count);
+  }
+
   kernels::MatMulForward product_of(int64_t size, DType weights) const {
-    const int64_t bytes = size * size * bytes_of(weights);
     const DType interior = device_.description().interior;
     kernels::MatMulForward op = {.dtype = weights, .rows = size, .outputs = size, .inputs = size};
     op.x = {device(), interior};
-    op.w = device() + bytes;
-    op.y = {device() + 2 * bytes, interior};
-    op.workspace = {device() + 3 * bytes, workspace_bytes(op, device_.description())};
+    op.w = device() + kOperandBytes;
+    op.y = {device() + 2 * kOperandBytes, interior};
+    op.workspace = {device() + 3 * kOperandBytes, workspace_bytes(op, device_.description())};
     return op;
   }
 
   kernels::Device& device_;
-  const memory::Arena host_;
-  const std::unique_ptr<kernels::PinnedMemory> pinned_;
+  const PinnedBlock host_;
   const std::unique_ptr<kernels::DeviceMemory> memory_;
   const std::unique_ptr<kernels::Queue> queue_;
 };
@@ -93,14 +149,25 @@ class Bench {
 
 DeviceFigures probe_device(kernels::Device& device, DType weights, double seconds) {
   Bench bench(device);
-  const double part_s = seconds / 4;
+  const double part_s = seconds / 5;
   DeviceFigures figures;
   figures.upload_bytes_per_s = bench.copy_rate(bench.device(), bench.host(), part_s);
   figures.download_bytes_per_s = bench.copy_rate(bench.host(), bench.device(), part_s);
   figures.memory_bytes_per_s =
       2 * bench.copy_rate(bench.device() + kHostBytes, bench.device(), part_s);
+  bench.fill(weights);
   figures.product_flops_per_s = bench.product_rate(weights, part_s);
+  figures.op_s = bench.op_time(part_s / 4);
   return figures;
+}
+
+int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s) {
+  int64_t size = kProductSizeMin;
+  for (; size < kProductSizeMax; size *= 2) {
+    (void)seconds_of(size);
+    if (seconds_of(size) > enough_s) break;
+  }
+  return size;
 }
 
 void set_gpu(const ProbeOptions& options, double seconds, config::Machine& machine) {
@@ -113,6 +180,7 @@ void set_gpu(const ProbeOptions& options, double seconds, config::Machine& machi
     machine.device_memory_bytes_per_s = figures.memory_bytes_per_s;
     machine.upload_bytes_per_s = figures.upload_bytes_per_s;
     machine.download_bytes_per_s = figures.download_bytes_per_s;
+    machine.device_op_overhead_s = figures.op_s;
   }
   machine.device_bytes = options.gpu_bytes;
   machine.step_flops_per_s = machine.step_bf16_flops_per_s = 0;

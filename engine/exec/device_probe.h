@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "engine/exec/machine_probe.h"
 #include "kernels/device.h"
@@ -14,11 +15,17 @@ struct DeviceFigures {
   double download_bytes_per_s = 0;
   double memory_bytes_per_s = 0;   // copies within its memory, reads and writes together
   double product_flops_per_s = 0;  // large matrix products of weights of the type
+  double op_s = 0;                 // of an op that does almost nothing, in a row of such ops
 };
 
-// Measures for about `seconds`. Times are the device's own. Throws Error as the device does.
-// Memory: 288 MiB of the device, 64 MiB of the host.
+// Measures for about `seconds`. Times are the device's own, but for those of op_s. Throws Error as
+// the device does. Memory: 288 MiB of the device, 64 MiB of the host.
 DeviceFigures probe_device(kernels::Device& device, DType weights, double seconds);
+
+// The size of square matrices whose product fills a device: from 128 on doubled until a product
+// takes `enough_s`, up to 4096. `seconds_of` runs the product of a size and returns its time. The
+// first run of a size does not count, because the device may load code in it.
+int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s);
 
 // Sets the figures of the GPU of `options`, measured in about `seconds`, in place of those of the
 // host that a plan for it does not use.

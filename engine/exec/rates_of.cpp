@@ -86,6 +86,10 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
   rates.memory_bytes_per_s = part_of(machine.optimizer_bytes_per_s, context);
   if (machine.overlap_speed > 0) rates.shared_speed = machine.overlap_speed;
   rates.compute_overhead_s = rates.optimizer_overhead_s = machine.op_overhead_s;
+  // A device has the next op in its queue; on the host a thread must see that one has ended.
+  if (context.discrete && machine.device_op_overhead_s > 0) {
+    rates.compute_overhead_s = machine.device_op_overhead_s;
+  }
   rates.transfer_latency_s = rates.comm_latency_s = machine.op_overhead_s;
   return rates;
 }

@@ -172,6 +172,7 @@ config::Machine plain_machine() {
   machine.cpu_s_per_io_gb = 0.05;
   machine.overlap_speed = 0.6;
   machine.upload_bytes_per_s = 9e9;
+  machine.op_overhead_s = 3e-5;
   return machine;
 }
 
@@ -210,10 +211,19 @@ TEST(RatesOf, TheModelsOwnRateComesFirstAndTheBestIsTheProducts) {
   context.discrete = true;
   EXPECT_EQ(rates_of(plain_machine(), context).matmul_flops_per_s, 42e9);
   EXPECT_EQ(rates_of(plain_machine(), context).upload_bytes_per_s, 9e9);
+  EXPECT_EQ(rates_of(plain_machine(), context).compute_overhead_s, 3e-5);
   const plan::Rates best = best_rates_of(plain_machine(), context);
   EXPECT_EQ(best.matmul_flops_per_s, 100e9);
   EXPECT_EQ(best.memory_bytes_per_s, 20e9);
   EXPECT_EQ(best.io_cpu_s_per_byte, 0);
+}
+
+TEST(RatesOf, ADeviceHasItsOwnTimeOfAnOp) {
+  config::Machine machine = plain_machine();
+  machine.device_op_overhead_s = 5e-6;
+  EXPECT_EQ(rates_of(machine, {.discrete = true}).compute_overhead_s, 5e-6);
+  EXPECT_EQ(rates_of(machine, {.discrete = true}).optimizer_overhead_s, 3e-5);
+  EXPECT_EQ(rates_of(machine, {}).compute_overhead_s, 3e-5);
 }
 
 }  // namespace
