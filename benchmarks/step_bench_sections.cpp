@@ -41,11 +41,9 @@ plan::Rates rates_for(const Context& context, const Way& way) {
   rates.recipe = way.recipe;
   rates.limits = way.limits;
   rates.threads = context.bench.threads;
-  rates.compute_flops_per_s = exec::probe_compute({.spec = context.bench.spec,
-                                                   .recipe = way.recipe,
-                                                   .shape = way.shape,
-                                                   .backend = kernels::cpu_backend(),
-                                                   .threads = context.bench.threads});
+  const auto host = kernels::make_host_device(kernels::cpu_backend(), context.bench.threads);
+  rates.compute_flops_per_s = exec::probe_compute(
+      {.spec = context.bench.spec, .recipe = way.recipe, .shape = way.shape, .device = *host});
   return exec::rates_of(context.machine, rates);
 }
 

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/exec/compute_probe.h"
 #include "engine/exec/probe_values.h"
 
 namespace strata::exec {
@@ -170,6 +172,25 @@ int64_t product_size(const std::function<double(int64_t size)>& seconds_of, doub
   return size;
 }
 
+namespace {
+
+// The rate of a block in which attention and elementwise ops run between products, as on the host,
+// but large enough to fill a GPU; 0: not measured.
+double block_rate(kernels::Device& device, Recipe recipe, double product_flops_per_s) {
+  constexpr BlockProbe kBlock = {
+      .hidden = 2048, .feed_forward = 5632, .heads = 16, .kv_heads = 8, .shape = {2, 2048}};
+  constexpr double kSlowFlopsPerS = 1e12;  // it would take seconds
+  if (product_flops_per_s < kSlowFlopsPerS) return 0;
+  try {
+    return probe_block(kBlock, recipe, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDoesNotFit) throw;
+    return 0;
+  }
+}
+
+}  // namespace
+
 void set_gpu(const ProbeOptions& options, double seconds, config::Machine& machine) {
   for (const DType weights : {DType::kF32, DType::kBF16}) {
     const auto device = options.open_gpu(weights);
@@ -177,13 +198,14 @@ void set_gpu(const ProbeOptions& options, double seconds, config::Machine& machi
     const bool f32 = weights == DType::kF32;
     (f32 ? machine.matmul_flops_per_s : machine.matmul_bf16_flops_per_s) =
         figures.product_flops_per_s;
+    (f32 ? machine.step_flops_per_s : machine.step_bf16_flops_per_s) =
+        block_rate(*device, f32 ? Recipe::kFp32 : Recipe::kBf16, figures.product_flops_per_s);
     machine.device_memory_bytes_per_s = figures.memory_bytes_per_s;
     machine.upload_bytes_per_s = figures.upload_bytes_per_s;
     machine.download_bytes_per_s = figures.download_bytes_per_s;
     machine.device_op_overhead_s = figures.op_s;
   }
   machine.device_bytes = options.gpu_bytes;
-  machine.step_flops_per_s = machine.step_bf16_flops_per_s = 0;
 }
 
 }  // namespace strata::exec

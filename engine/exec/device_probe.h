@@ -28,7 +28,8 @@ DeviceFigures probe_device(kernels::Device& device, DType weights, double second
 int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s);
 
 // Sets the figures of the GPU of `options`, measured in about `seconds`, in place of those of the
-// host that a plan for it does not use.
+// host that a plan for it does not use. The rate of a block takes up to 1 GiB of the device's
+// memory, and is 0 where that is not free.
 void set_gpu(const ProbeOptions& options, double seconds, config::Machine& machine);
 
 }  // namespace strata::exec

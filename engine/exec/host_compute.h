@@ -8,8 +8,8 @@
 
 namespace strata::exec {
 
-// SegmentCompute on host memory, with position tables of its own, for probes and tests. A call is
-// complete when it returns; it runs in the caller's kernels::Parallel.
+// SegmentCompute on host memory, with position tables of its own, for tests. A call is complete
+// when it returns; it runs in the caller's kernels::Parallel.
 class HostCompute {
  public:
   HostCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,

@@ -18,7 +18,6 @@
 #include "engine/exec/device_probe.h"
 #include "engine/exec/progress.h"
 #include "engine/memory/arena.h"
-#include "engine/model/architecture.h"
 #include "kernels/parallel.h"
 
 namespace strata::exec {
@@ -281,28 +280,17 @@ double copy_rate(const ProbeOptions& options, double seconds) {
                  [&] { std::memcpy(to.data(), from.data(), static_cast<size_t>(bytes)); });
 }
 
-// The rate of a transformer block of a small model, in which norms, attention and activations run
-// between products.
+// The rate of a small transformer block, in which norms, attention and activations run between
+// products.
 double block_rate(const ProbeOptions& options, Recipe recipe) {
   const int64_t part = options.is_ample() ? 1 : 2;
-  model::Architecture block;
-  block.model_type = "llama";
-  block.hidden = 768 / part;
-  block.layers = 1;
-  block.heads = 12 / part;
-  block.kv_heads = 4 / part;
-  block.head_size = 64;
-  block.feed_forward = 2048 / part;
-  block.vocabulary = 2048;
-  block.max_position = 256;
-  block.tied = true;
-  const model::ModelSpec spec = model::build_spec(block);
-  return probe_compute({.spec = spec,
-                        .recipe = recipe,
-                        .shape = {1, 128},
-                        .backend = *options.backend,
-                        .threads = options.threads,
-                        .rounds = 1});
+  const BlockProbe block = {.hidden = 768 / part,
+                            .feed_forward = 2048 / part,
+                            .heads = 12 / part,
+                            .kv_heads = 4 / part,
+                            .shape = {1, 128}};
+  const auto host = kernels::make_host_device(*options.backend, options.threads);
+  return probe_block(block, recipe, *host);
 }
 
 }  // namespace

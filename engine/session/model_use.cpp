@@ -23,6 +23,7 @@
 #include "engine/model_files/model_path.h"
 #include "engine/model_files/model_writer.h"
 #include "engine/session/inference_setup.h"
+#include "engine/session/model_rate.h"
 #include "engine/session/resume.h"
 #include "engine/session/run_data.h"
 #include "engine/train/mesh_choice.h"
@@ -107,6 +108,7 @@ PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_
 void PlanRequest::measure() {
   if (profile_ || is_measured_) return;
   measure_machine(basis_.options, profile_, cache_directory_, basis_.facts);
+  measure_model(basis_.spec, basis_.options, basis_.facts);
   is_measured_ = true;
 }
 

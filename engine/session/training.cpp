@@ -26,6 +26,7 @@
 #include "engine/model_files/file.h"
 #include "engine/model_files/other_files.h"
 #include "engine/session/mesh_setup.h"
+#include "engine/session/model_rate.h"
 #include "engine/session/prompts.h"
 #include "engine/train/best_checkpoint.h"
 #include "engine/train/executor_options.h"
@@ -122,6 +123,7 @@ void Training::prepare() {
   facts_.data_bytes = data_->bytes() + sample_bytes();
   train::require_fit(model_->spec(), options_, facts_);
   if (!is_measured) measure_machine(options_, profile, cache_directory_, facts_);
+  if (!profile) measure_model(model_->spec(), options_, facts_);
   warn_of_short_trace();
   const double planning_since_s = now_s();
   plan_ = make_run_plan(model_->spec(), options_, facts_);

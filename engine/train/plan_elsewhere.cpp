@@ -48,6 +48,7 @@ void take_drives(config::Options& options, RunFacts& facts) {
 
 void plan_elsewhere(const config::Machine& machine, config::Options& options, RunFacts& facts) {
   facts.machine = machine;
+  facts.compute_flops_per_s = 0;
   facts.ranks_on_node = std::min(options.ranks, std::max<int64_t>(1, machine.device_count));
   facts.elsewhere = true;
   if (machine.host_bytes > 0) {

@@ -366,7 +366,8 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
                               .ranks = ranks_on_node(options, facts),
                               .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
                               .inner_ranks = options.tensor_ranks * options.context_ranks,
-                              .discrete = run.input.device.discrete});
+                              .discrete = run.input.device.discrete,
+                              .compute_flops_per_s = facts.compute_flops_per_s});
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   std::vector<plan::PlannedRun> best;
   try {

@@ -26,6 +26,8 @@ struct RunFacts {
   int64_t device_free_bytes = 0;            // of each GPU that a rank uses; 0: not known
   bool device_is_share = false;  // Options::device_memory is kShareOfDevice of a profile's
   bool inference = false;        // for eval and generate; everything in the spec is frozen
+  // Of this model on the device of the run, as measured there; 0: the machine's figures are used.
+  double compute_flops_per_s = 0;
   std::optional<model::BatchShape> shape;   // instead of the options'; with a cache, for generate
   bool elsewhere = false;                   // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;                // ranks that share memory and drives; 0: all
@@ -95,6 +97,9 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
 
 // The budget in host memory of a node: --host-memory, or what the machine may give.
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts);
+
+// The budget of a rank in its device's memory.
+int64_t device_budget_of(const config::Options& options, const RunFacts& facts);
 
 // What data and tokenizer may use before arenas are allocated.
 struct ReadingLimits {

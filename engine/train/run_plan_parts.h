@@ -12,9 +12,6 @@ int64_t ranks_on_node(const config::Options& options, const RunFacts& facts);
 // Whether --host-memory is more than this machine has.
 bool is_beyond_machine(const config::Options& options, const RunFacts& facts);
 
-// The budget of a rank in its device's memory.
-int64_t device_budget_of(const config::Options& options, const RunFacts& facts);
-
 // Both must outlive the result.
 plan::PlannerOptions planner_options(const config::Options& options, const RunFacts& facts);
 

@@ -3,6 +3,7 @@
 // why a device cannot be used, and what fails under way leaves the last checkpoint whole.
 #include "tests/cli/program.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "tests/cuda/fake_gpu.h"
@@ -71,6 +72,18 @@ class CudaProgram : public testing::Test {
 };
 
 #define EXPECT_SAYS(text, words) EXPECT_NE((text).find(words), std::string::npos) << (text)
+
+// Copies from memory that is not pinned would fail.
+TEST_F(CudaProgram, MeasuresTheGpuAndTheModelThereWithoutAProfile) {
+  const Arguments gpu = {"--recipe", "bf16", "--device", "cuda"};
+  Arguments measured = train("measured", gpu);
+  const auto machine = std::find(measured.begin(), measured.end(), "--machine");
+  ASSERT_NE(machine, measured.end());
+  measured.erase(machine, machine + 2);
+  const std::string text = said(measured, 0);
+  EXPECT_SAYS(text, "machine: measured in a few seconds");
+  EXPECT_EQ(state_in(text), state_after("given", gpu));
+}
 
 TEST_F(CudaProgram, TrainsAndEvaluatesAndGenerationIsRefused) {
   for (const std::string recipe : {"fp32", "bf16"}) {

@@ -147,11 +147,9 @@ TEST_F(MachineProbe, TheModelsOwnRateIsOfTheOrderOfTheProducts) {
   small.tied = true;
   const model::ModelSpec spec = model::build_spec(small);
   for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
-    const double rate = probe_compute({.spec = spec,
-                                       .recipe = recipe,
-                                       .shape = {1, 64},
-                                       .backend = kernels::cpu_backend(),
-                                       .threads = 2});
+    const auto host = kernels::make_host_device(kernels::cpu_backend(), 2);
+    const double rate =
+        probe_compute({.spec = spec, .recipe = recipe, .shape = {1, 64}, .device = *host});
     EXPECT_GT(rate, 1e8);
     EXPECT_LT(rate, 1e14);
   }
