@@ -38,6 +38,11 @@ inline DeviceDescription describe_cuda(DType weights) {
           .contexts = false};
 }
 
+// Of the workspaces of its ops (workspace.h).
+inline int64_t workspace_alignment(const DeviceDescription& device) {
+  return device.kernels == KernelSet::kCuda ? 256 : 64;
+}
+
 // Throws Error{kConfig} when the device's kernels do not support its `interior` type.
 void require_possible(const DeviceDescription& device);
 

@@ -6,8 +6,8 @@
 
 namespace strata::kernels {
 
-// Scratch memory lent to one call, 64-byte aligned. Its contents have no meaning before and after
-// the call.
+// Scratch memory lent to one call, aligned to 64 bytes, on a CUDA device to 256 (cuBLASLt asks for
+// that). Its contents have no meaning before and after the call.
 //
 // Each op that needs scratch has `workspace_bytes(op, threads)` beside it: an upper bound for both
 // host backends from shape fields and dtype. `threads` is the thread count of the Parallel in which

@@ -16,15 +16,15 @@
 namespace strata::model {
 namespace {
 
-// The alignment that kernels need for workspaces, and a cache line.
-constexpr int64_t kSpanAlignment = 64;
-
-// Places spans one after the other.
+// Places spans one after the other, as kernels need workspaces aligned.
 class Packer {
  public:
+  explicit Packer(const kernels::DeviceDescription& device)
+      : alignment_(kernels::workspace_alignment(device)) {}
+
   Span add(int64_t bytes) {
     const Span span{end_, bytes};
-    end_ = round_up(end_ + bytes, kSpanAlignment);
+    end_ = round_up(end_ + bytes, alignment_);
     return span;
   }
   Span add(int64_t count, DType dtype) { return add(count * bytes_of(dtype)); }
@@ -32,6 +32,7 @@ class Packer {
   int64_t pages() const { return round_up(end_, kPageBytes); }
 
  private:
+  const int64_t alignment_;
   int64_t end_ = 0;
 };
 
@@ -202,14 +203,14 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   const auto backward_op = attention_shape<kernels::AttentionBackward>(a, s.batch, segment.layer);
   const bool qk_norm = a.block.qk_norm != QkNorm::kNone;
   const int64_t turned = s.tokens() * (a.heads + a.kv_heads) * a.head_size;
-  Packer interior;
+  Packer interior(s.device);
   layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
   layout.attended = interior.add(s.tokens() * s.heads_width(), s.device.interior);
   layout.log_sum_exp = interior.add_floats(s.tokens() * a.heads);
   lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
-  Packer forward;
+  Packer forward(s.device);
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   if (qk_norm) layout.turned = forward.add(turned, s.device.interior);
   layout.forward_scratch = forward.add(
@@ -218,7 +219,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
                 s.product_scratch(layout.out_of, s.heads_width(), false), attention_scratch}));
   finish_forward(layout, forward);
 
-  Packer backward;
+  Packer backward(s.device);
   layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
   layout.branch = backward.add(s.tokens() * std::max(s.heads_width(), a.hidden), s.device.interior);
   layout.inner = backward.add(s.tokens() * layout.width, s.device.interior);
@@ -247,12 +248,12 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
                               : projections_of(segment, {{kUp, kUpBias}});
   layout.out_of = projections_of(segment, {{kDown, kDownBias}});
   layout.width = (a.block.gated ? 2 : 1) * a.feed_forward;
-  Packer interior;
+  Packer interior(s.device);
   layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
   lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
-  Packer forward;
+  Packer forward(s.device);
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   layout.activated = forward.add(s.tokens() * a.feed_forward, s.device.interior);
   layout.forward_scratch =
@@ -260,7 +261,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
                            s.product_scratch(layout.out_of, a.feed_forward, false)));
   finish_forward(layout, forward);
 
-  Packer backward;
+  Packer backward(s.device);
   layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
   layout.branch = backward.add(s.tokens() * std::max(a.feed_forward, a.hidden), s.device.interior);
   layout.inner = backward.add(s.tokens() * a.feed_forward, s.device.interior);
@@ -274,7 +275,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
 
 void lay_embedding(SegmentLayout& layout, const Shapes& s) {
   if (!s.tensor.cuts_vocabulary) return;
-  Packer forward;
+  Packer forward(s.device);
   layout.own_rows = forward.add(s.tokens() * s.a.hidden, s.dtype);
   finish_forward(layout, forward);
 }
@@ -308,7 +309,7 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
   layout.out_of = projections_of(matrix_owner, {{role, ParameterRole::kOther}});
   const HeadScratch scratch = head_scratch(s, tokens);
 
-  Packer forward;
+  Packer forward(s.device);
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   layout.gathered = forward.add(s.batch.logit_rows() * a.hidden * bytes_of(s.dtype));
   if (s.tensor.cuts_vocabulary) {
@@ -317,7 +318,7 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
   layout.forward_scratch = forward.add(std::max(scratch.loss, scratch.logits));
   finish_forward(layout, forward);
 
-  Packer backward;
+  Packer backward(s.device);
   layout.grad = backward.add(s.tokens() * a.hidden, s.device.interior);
   layout.rstd = backward.add_floats(s.norm_numbers());
   layout.backward_scratch = backward.add(std::max(scratch.loss, s.norm_scratch()));

@@ -13,7 +13,7 @@
 namespace strata::model {
 
 struct Span {
-  int64_t offset = 0;  // bytes, a multiple of 64
+  int64_t offset = 0;  // bytes, a multiple of kernels::workspace_alignment
   int64_t bytes = 0;
 };
 

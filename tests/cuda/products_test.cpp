@@ -3,6 +3,7 @@
 // told the types of its operands.
 #include <gtest/gtest.h>
 
+#include "engine/memory/arena.h"
 #include "kernels/description.h"
 #include "kernels/typed.h"
 #include "tests/cuda/fake_gpu.h"
@@ -45,7 +46,7 @@ TEST(CudaProducts, OfEachTypeAreTheSums) {
                                  .w = w.data(),
                                  .y = {y.data(), interior}};
     const int64_t bytes = kernels::workspace_bytes(op, kernels::describe_cuda(interior));
-    std::vector<std::byte> workspace(static_cast<size_t>(bytes));
+    const memory::Arena workspace(bytes);
     op.workspace = {workspace.data(), bytes};
     under_test.run<&kernels::DeviceOps::matmul_forward>(op);
     for (int64_t at = 0; at < kRows * kOutputs; ++at) {

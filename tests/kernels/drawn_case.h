@@ -25,10 +25,11 @@ class Draw {
     return value % 8 < 5 ? std::max(least, size / 4 * 4) : size;
   }
   bool flag() { return random_.u64(next_++) % 2 == 0; }
-  int64_t shift() { return flag() ? 0 : static_cast<int64_t>(random_.u64(next_++) % 4); }
+  int64_t shift() { return aligned || flag() ? 0 : static_cast<int64_t>(random_.u64(next_++) % 4); }
   uint64_t seed() const { return seed_; }
 
   const DType weights, interior;
+  bool aligned = false;  // arrays begin where the allocator puts them
 
  private:
   const uint64_t seed_;
@@ -110,7 +111,7 @@ template <auto Member, typename Op>
 void run_op(const Backend& backend, const Draw& draw, Op op) {
   DeviceDescription device = device_of(backend, 1);
   device.interior = draw.interior;
-  Scratch scratch(workspace_bytes(op, device));
+  Scratch scratch(workspace_bytes(op, device), workspace_alignment(device));
   op.workspace = scratch.lend();
   (backend.*Member)(op);
 }

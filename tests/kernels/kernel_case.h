@@ -75,15 +75,19 @@ class Typed {
 // Aligned scratch, filled with NaN so that a kernel that reads before it writes shows.
 class Scratch {
  public:
-  explicit Scratch(int64_t bytes)
-      : bytes_(bytes), floats_(static_cast<size_t>(bytes / 4 + 32), std::nanf("")) {}
+  explicit Scratch(int64_t bytes, int64_t alignment = 64)
+      : bytes_(bytes),
+        alignment_(static_cast<size_t>(alignment)),
+        floats_(static_cast<size_t>(bytes) / 4 + alignment_, std::nanf("")) {}
   Workspace lend() {
     const auto address = reinterpret_cast<uintptr_t>(floats_.data());
-    return {reinterpret_cast<std::byte*>(floats_.data()) + (64 - address % 64) % 64, bytes_};
+    const size_t shift = (alignment_ - address % alignment_) % alignment_;
+    return {reinterpret_cast<std::byte*>(floats_.data()) + shift, bytes_};
   }
 
  private:
   int64_t bytes_;
+  size_t alignment_;
   Floats floats_;
 };
 

@@ -135,6 +135,7 @@ cublasLtMatmulAlgo_t Products::algorithm_of(const ProductKey& key, cublasLtMatmu
 // In column-major terms, c^T = b^T a^T: the first operand is b.
 void Products::run(cudaStream_t stream, const Product& p) {
   STRATA_CHECK(p.a.data.dtype == p.b.data.dtype && p.workspace.bytes >= kLibraryBytes);
+  STRATA_CHECK(reinterpret_cast<uintptr_t>(p.workspace.data) % kWorkspaceAlignment == 0);
   STRATA_CHECK(p.c.data.dtype == DType::kF32 || p.c.data.dtype == p.a.data.dtype);
   const ProductKey key = key_of(p);
   Operation operation(p.b.transposed, p.a.transposed);
