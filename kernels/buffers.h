@@ -267,7 +267,7 @@ void each_buffer(AdamW& op, const Visit& visit) {
 template <typename Visit>
 void each_buffer(SumSquares& op, const Visit& visit) {
   visit(op.x, op.count * kFloat, false);
-  visit(op.out, static_cast<int64_t>(sizeof(SquaresPartial)), true);
+  visit(op.out, ranges_of(op) * static_cast<int64_t>(sizeof(SquaresPartial)), true);
   visit_workspace(op.workspace, visit);
 }
 

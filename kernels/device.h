@@ -110,8 +110,20 @@ class Device {
     return std::make_unique<PinnedMemory>();
   }
 
-  // At most `depth` ops of the queue may be closed and not yet completed.
-  virtual std::unique_ptr<Queue> make_queue(const char* name, int depth) = 0;
+  // At most `depth` ops of the queue may be closed and not yet completed. Where ops of several
+  // queues could run, those of queues that go `first` start before others: for short ops that
+  // others wait for.
+  std::unique_ptr<Queue> make_queue(const char* name, int depth, bool first = false) {
+    return make({.name = name, .depth = depth, .first = first});
+  }
+
+ protected:
+  struct QueueOptions {
+    const char* name = "";
+    int depth = 1;
+    bool first = false;
+  };
+  virtual std::unique_ptr<Queue> make(const QueueOptions& options) = 0;
 };
 
 // The host as a device: issuing an op completes it. Kernels run in the issuing thread's Parallel,

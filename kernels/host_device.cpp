@@ -59,7 +59,7 @@ class HostDevice : public Device {
     STRATA_CHECK(!"device and host are one tier here");
     return nullptr;
   }
-  std::unique_ptr<Queue> make_queue(const char*, int) override {
+  std::unique_ptr<Queue> make(const QueueOptions&) override {
     return std::make_unique<HostQueue>(backend_);
   }
 

@@ -34,7 +34,7 @@ memory::Arena make_arena(int64_t bytes) {
 size_t norm_workspace_bytes(const plan::Plan& plan, const kernels::DeviceDescription& device) {
   int64_t bytes = 0;
   for (int c = 0; c < static_cast<int>(plan.layout.chunks.size()); ++c) {
-    bytes = std::max(bytes, model::norm_workspace_bytes(plan.layout.part_numel(c), device));
+    bytes = std::max(bytes, model::norm_workspace_bytes(plan.layout.part_numel(c), 1, device));
   }
   return static_cast<size_t>(bytes);
 }
@@ -147,7 +147,9 @@ void Executor::Impl::make_devices() {
   for (int i = 0; i < plan::kLaneCount; ++i) {
     const Lane lane = static_cast<Lane>(i);
     if (plan::is_io_lane(lane) || !has_ops(lane)) continue;
-    queues_[index_of(lane)] = device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth);
+    const bool first = lane != Lane::kCompute;
+    queues_[index_of(lane)] =
+        device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth, first);
   }
   if (options_.external) {
     if (plan_.device.discrete) device_uses_ = std::make_unique<DeviceUses>(*this);

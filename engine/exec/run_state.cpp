@@ -52,6 +52,24 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
   if (!on_device(op.lane)) {
     std::fill_n(partials, static_cast<size_t>(out->bytes) / sizeof(Partial), Partial{});
   }
+  // Parts that follow each other, in memory and in the partials, are one call.
+  kernels::SumSquares sum = {.workspace = workspace};
+  const auto flush = [&] {
+    if (sum.count > 0) issue(op.lane, &kernels::DeviceOps::sum_squares, sum);
+    sum.count = 0;
+  };
+  const auto add = [&](const float* x, int64_t count, Partial* to) {
+    const int64_t ranges = sum.count / std::max<int64_t>(1, sum.part);
+    const bool follows = sum.count > 0 && sum.count % sum.part == 0 && count <= sum.part &&
+                         x == sum.x + sum.count && to == sum.out + ranges;
+    if (!follows) {
+      flush();
+      sum.x = x;
+      sum.out = to;
+      sum.part = count;
+    }
+    sum.count += count;
+  };
   const int parts = plan_.layout.shard_count;
   const int first_chunk = plan_.layout.first_chunk[op.segment];
   for (int c = first_chunk; c < plan_.layout.first_chunk[op.segment + 1]; ++c) {
@@ -66,16 +84,12 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
             first >= access.first + access.bytes) {
           continue;
         }
-        kernels::SumSquares sum;
-        sum.count = part;
-        sum.x =
-            reinterpret_cast<const float*>(at(access.arena, access.offset - access.first + first));
-        sum.out = partials + (c - first_chunk) * parts + p;
-        sum.workspace = workspace;
-        issue(op.lane, &kernels::DeviceOps::sum_squares, sum);
+        const std::byte* x = at(access.arena, access.offset - access.first + first);
+        add(reinterpret_cast<const float*>(x), part, partials + (c - first_chunk) * parts + p);
       }
     }
   }
+  flush();
 }
 
 // torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)). Gradients are those

@@ -124,9 +124,11 @@ int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe re
                   kPageBytes);
 }
 
-int64_t norm_workspace_bytes(int64_t numel, const kernels::DeviceDescription& device) {
+int64_t norm_workspace_bytes(int64_t numel, int64_t ranges,
+                             const kernels::DeviceDescription& device) {
   kernels::SumSquares sum;
-  sum.count = numel;
+  sum.count = numel * ranges;
+  sum.part = numel;
   return kernels::workspace_bytes(sum, device);
 }
 

@@ -117,8 +117,9 @@ struct Footprint {
   double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)
 };
 
-// Workspace of a sum of squares of `numel` elements.
-int64_t norm_workspace_bytes(int64_t numel, const kernels::DeviceDescription& device);
+// Workspace of one call for the sums of squares of up to `ranges` ranges of up to `numel` elements.
+int64_t norm_workspace_bytes(int64_t numel, int64_t ranges,
+                             const kernels::DeviceDescription& device);
 
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
                     const kernels::DeviceDescription& device);

@@ -226,19 +226,20 @@ void lay_out_caches(const PlanInput& input, Packer& pack, MemoryMap& map) {
 
 // Norm partials of what is summed on the device, and room for the sums.
 void lay_out_device_norms(const PlanInput& input, const Plan& plan, Packer& pack, MemoryMap& map) {
-  int64_t largest = 0;
   map.device_norm.assign(map.segments.size(), -1);
   for (int s = 0; s < static_cast<int>(map.segments.size()); ++s) {
     if (!map.segments[s].home || !trainable(input, s)) continue;
     const int first = plan.layout.first_chunk[s], last = plan.layout.first_chunk[s + 1];
-    map.device_norm[s] = pack.take(
-        Arena::kDevice, kNormBytes * (last - first) * plan.layout.shard_count, "norm partials");
+    const int64_t parts = int64_t{last - first} * plan.layout.shard_count;
+    map.device_norm[s] = pack.take(Arena::kDevice, kNormBytes * parts, "norm partials");
+    int64_t largest = 0;
     for (int c = first; c < last; ++c) {
       largest = std::max(largest, plan.layout.part_numel(c));
     }
+    map.norm_scratch_bytes =
+        std::max(map.norm_scratch_bytes, model::norm_workspace_bytes(largest, parts, input.device));
   }
-  if (largest == 0) return;
-  map.norm_scratch_bytes = model::norm_workspace_bytes(largest, input.device);
+  if (map.norm_scratch_bytes == 0) return;
   map.norm_scratch = pack.take(Arena::kDevice, map.norm_scratch_bytes, "workspace");
 }
 

@@ -70,15 +70,17 @@ HWY_EXPORT(block_sum);
 void sum_squares(const SumSquares& op) {
   STRATA_CHECK(op.workspace.bytes >= workspace_bytes(op, 1));
   double* sums = reinterpret_cast<double*>(op.workspace.data);
-  const int64_t blocks = ceil_div(op.count, kSumSquaresBlock);
-  parallel_for(blocks, [&](int64_t index, int) {
-    const int64_t begin = index * kSumSquaresBlock;
-    sums[index] =
-        HWY_DYNAMIC_DISPATCH(block_sum)(op.x + begin, std::min(kSumSquaresBlock, op.count - begin));
+  each_range(op, [&](const float* x, int64_t count, SquaresPartial* out) {
+    const int64_t blocks = ceil_div(count, kSumSquaresBlock);
+    parallel_for(blocks, [&](int64_t index, int) {
+      const int64_t begin = index * kSumSquaresBlock;
+      sums[index] =
+          HWY_DYNAMIC_DISPATCH(block_sum)(x + begin, std::min(kSumSquaresBlock, count - begin));
+    });
+    double sum = 0.0;
+    for (int64_t index = 0; index < blocks; ++index) sum += sums[index];
+    *out = {sum, std::isfinite(sum) ? 0.0 : 1.0};
   });
-  double sum = 0.0;
-  for (int64_t index = 0; index < blocks; ++index) sum += sums[index];
-  *op.out = {sum, std::isfinite(sum) ? 0.0 : 1.0};
 }
 
 }  // namespace cpu

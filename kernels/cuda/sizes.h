@@ -58,8 +58,12 @@ inline int64_t bytes_needed(const RmsNormBackward& op, DType) {
 inline int64_t bytes_needed(const LayerNormBackward& op, DType) {
   return shares_bytes(op.rows, op.cols);
 }
+// A sum for each block of each range, of which all have the blocks of the first.
+inline int64_t blocks_of_range(const SumSquares& op) {
+  return ceil_div(op.part > 0 ? std::min(op.part, op.count) : op.count, kSumSquaresBlock);
+}
 inline int64_t bytes_needed(const SumSquares& op, DType) {
-  return ceil_div(op.count, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
+  return ranges_of(op) * blocks_of_range(op) * static_cast<int64_t>(sizeof(double));
 }
 
 // Logits of a chunk of rows, their gradients in the type of the products, losses of rows, the
@@ -115,11 +119,37 @@ AttentionLayout attention_layout(const Op& op, DType interior, bool backward) {
   layout.bytes = layout.library_offset + kLibraryBytes;
   return layout;
 }
+
+// Whether cuDNN may take the call (device/fused_attention.h).
+template <typename Op>
+bool may_be_fused(const Op& op, DType interior) {
+  return interior != DType::kF32 && op.head_size % 8 == 0 && op.head_size <= 256 &&
+         op.cap == 0.0f && op.starts == nullptr;
+}
+
+// cuDNN's deterministic backward stores a matrix of scores in 16 bits, and dq and a sum for each
+// row in f32 (seen of 9.19 on an H100). So a call is cut into parts with that many sequences and
+// key heads, whose matrices fit kScoresOfParts; without one that does, cuDNN is not asked.
+struct FusedParts {
+  int64_t batch = 0, kv_heads = 0, bytes = 0;
+};
+inline FusedParts fused_parts(const AttentionBackward& op, DType interior) {
+  constexpr int64_t kScoresOfParts = int64_t{1} << 30, kTile = 128;
+  if (!may_be_fused(op, interior)) return {};
+  const int64_t length = round_up(op.length, kTile);
+  const int64_t row = 2 * length + 4 * round_up(op.head_size, 64) + 4;
+  const int64_t group = op.heads / op.kv_heads * length * row;  // of one key head
+  const int64_t most = kScoresOfParts / group;
+  if (most == 0) return {};
+  const int64_t kv_heads = std::min(op.kv_heads, most);
+  const int64_t batch = std::clamp<int64_t>(most / op.kv_heads, 1, op.batch);
+  return {batch, kv_heads, aligned_bytes(batch * kv_heads * group) + kWorkspaceAlignment};
+}
 inline int64_t bytes_needed(const AttentionForward& op, DType interior) {
   return attention_layout(op, interior, false).bytes;
 }
 inline int64_t bytes_needed(const AttentionBackward& op, DType interior) {
-  return attention_layout(op, interior, true).bytes;
+  return std::max(attention_layout(op, interior, true).bytes, fused_parts(op, interior).bytes);
 }
 
 }  // namespace strata::kernels::cuda

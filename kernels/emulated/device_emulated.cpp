@@ -36,8 +36,8 @@ class EmulatedDevice : public Device {
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     return emulated::allocate(shared_.space, bytes);
   }
-  std::unique_ptr<Queue> make_queue(const char* name, int depth) override {
-    return std::make_unique<EmulatedQueue>(shared_, name, depth);
+  std::unique_ptr<Queue> make(const QueueOptions& options) override {
+    return std::make_unique<EmulatedQueue>(shared_, options.name, options.depth);
   }
 
  private:

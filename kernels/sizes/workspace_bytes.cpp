@@ -67,7 +67,8 @@ int64_t workspace_bytes(const LinearCrossEntropy& op, int threads) {
 }
 
 int64_t workspace_bytes(const SumSquares& op, int) {
-  return ceil_div(op.count, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
+  const int64_t range = op.part > 0 ? std::min(op.part, op.count) : op.count;
+  return ceil_div(range, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
 }
 
 }  // namespace strata::kernels

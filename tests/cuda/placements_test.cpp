@@ -87,7 +87,7 @@ TEST_F(CudaPlacements, AStepAllocatesNothingAndWaitsForNoDevice) {
                                     "cudaHostRegister",
                                     "cudaDeviceSynchronize",
                                     "cudaStreamSynchronize",
-                                    "cudaStreamCreateWithFlags",
+                                    "cudaStreamCreateWithPriority",
                                     "cudaEventCreateWithFlags"};
   std::vector<int64_t> counts;
   for (const int steps : {1, 4}) {

@@ -81,7 +81,7 @@ class FakeDevice : public kernels::Device {
   std::unique_ptr<kernels::DeviceMemory> allocate(int64_t bytes) override {
     return std::make_unique<Memory>(*this, bytes);
   }
-  std::unique_ptr<kernels::Queue> make_queue(const char*, int) override {
+  std::unique_ptr<kernels::Queue> make(const QueueOptions&) override {
     return std::make_unique<FakeQueue>(times_, loaded_);
   }
   int64_t most_bytes() const { return most_bytes_; }

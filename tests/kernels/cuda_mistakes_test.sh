@@ -24,7 +24,9 @@ layer_norm.h|for (int i = 0; i < kPack && col + i < cols; ++i) sum += term(value
 launch.h|col += int64_t{kPack} * threads|col += int64_t{kPack} * (threads + 1)
 element.h|static uint16_t store(float value) { return nearest_bf16(value); }|static uint16_t store(float value) { return to_bf16(value); }
 element.h|if (kWhole \|\| i < left) pack.at[i] = data[i];|if (kWhole \|\| i < left - 1) pack.at[i] = data[i];
-embedding.h|r = thread; r < row; r += block.threads|r = thread; r + 1 < row; r += block.threads
+embedding.h|r < row ? kEarlier|r + 1 < row ? kEarlier
+embedding.h|(found >> i & 1) != 0|(found >> i & 1) != 0 && i < 2
+launch.h|block.scratch[thread] = term(begin + thread)|block.scratch[thread] = term(thread)
 embedding.h|token == ignored \|\| own < 0|own < 0
 optimizer.h|exact_mul(exact_mul(g, s.one_minus_beta2), g)|exact_mul(exact_mul(g, g), s.one_minus_beta2)
 optimizer.h|exp_avg.at[i] = canonical(m);|exp_avg.at[i] = m;

@@ -228,6 +228,31 @@ TEST(SumSquares, GivesTheBitsOfRefForAnyThreadCount) {
   }
 }
 
+// Ranges of one call are those of a call each.
+TEST(SumSquares, RangesOfOneCallHaveTheirOwnSums) {
+  struct Case {
+    int64_t count, part;
+  };
+  for (const auto& [count, part] :
+       {Case{100003, 32768}, {50000, 4096}, {20000, 20000}, {99, 400}}) {
+    const Floats x = random_floats(count, 3);
+    std::vector<std::pair<double, bool>> wanted;
+    for (int64_t at = 0; at < count; at += part) {
+      const Floats one(x.begin() + at, x.begin() + std::min(count, at + part));
+      wanted.push_back(sum_of(ref_backend(), one, 1));
+    }
+    for (const Backend* backend : {&ref_backend(), &cpu_backend(), &twin_backend()}) {
+      std::vector<SquaresPartial> out(wanted.size() + 1, SquaresPartial{-1.0, -1.0});
+      SumSquares op = {.count = count, .part = part, .x = x.data(), .out = out.data()};
+      Scratch scratch(workspace_bytes(op, device_of(*backend, 2)));
+      op.workspace = scratch.lend();
+      Parallel(2).run([&] { backend->sum_squares(op); });
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(out[i].sum, wanted[i].first) << i;
+      EXPECT_EQ(out.back().sum, -1.0) << backend->name;
+    }
+  }
+}
+
 TEST(SumSquares, OneBadElementAnywhereShows) {
   for (const size_t where : {size_t{0}, size_t{16390}, size_t{20004}}) {
     for (const float bad : {INFINITY, -INFINITY, std::nanf("")}) {

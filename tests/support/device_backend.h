@@ -18,7 +18,7 @@ namespace strata::kernels {
 
 class DeviceUnderTest {
  public:
-  static constexpr int64_t kBytes = int64_t{1} << 29;
+  static constexpr int64_t kBytes = int64_t{3} << 29;
   static constexpr int64_t kAlignment = 256;
 
   explicit DeviceUnderTest(Device& device)

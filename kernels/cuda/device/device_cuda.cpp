@@ -97,8 +97,8 @@ class CudaDevice : public Device {
     cudaGetLastError();  // not sticky
     return nullptr;
   }
-  std::unique_ptr<Queue> make_queue(const char* name, int depth) override {
-    return std::make_unique<CudaQueue>(shared_, name, depth);
+  std::unique_ptr<Queue> make(const QueueOptions& options) override {
+    return std::make_unique<CudaQueue>(shared_, options.name, options.depth, options.first);
   }
 
  private:
@@ -128,9 +128,10 @@ DeviceFacts facts_of(int index) {
   facts.name = properties.name;
   facts.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
                           properties.pciDeviceID);
-  facts.software = fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}",
-                               properties.major, properties.minor, version_text(driver),
-                               version_text(runtime), cublasLtGetVersion());
+  facts.software =
+      fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}",
+                  properties.major, properties.minor, version_text(driver), version_text(runtime),
+                  cublasLtGetVersion(), FusedAttention::software());
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.processors = properties.multiProcessorCount;
   return facts;

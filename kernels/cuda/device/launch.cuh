@@ -28,33 +28,34 @@ class DeviceBlock {
     __syncthreads();
   }
 
-  // The tree of ops/launch.h. Below a warp's width, warp 0 is alone.
   template <typename Function, typename Combine>
   __device__ auto reduce(const Function& function, const Combine& combine) const {
     using T = decltype(function(0));
-    __shared__ T part[kThreadsMax];
+    __shared__ T of_warp[kThreadsMax / kWarp];
     const int thread = static_cast<int>(threadIdx.x);
-    part[thread] = function(thread);
+    T part = function(thread);
+    for (int width = kWarp / 2; width >= 1; width /= 2) part = combine(part, from(part, width));
+    if (thread % kWarp == 0) of_warp[thread / kWarp] = part;
     __syncthreads();
-    int width = threads / 2;
-    for (; width >= kWarp; width /= 2) {
-      if (thread < width) part[thread] = combine(part[thread], part[thread + width]);
-      __syncthreads();
-    }
-    if (thread < kWarp) {
-      for (; width >= 1; width /= 2) {
-        if (thread < width) part[thread] = combine(part[thread], part[thread + width]);
-        __syncwarp();
-      }
-    }
-    __syncthreads();
-    const T total = part[0];
+    T total = of_warp[0];
+    for (int warp = 1; warp < threads / kWarp; ++warp) total = combine(total, of_warp[warp]);
     __syncthreads();  // before the next reduction writes
     return total;
   }
 
  private:
-  static constexpr int kWarp = 32;
+  // The value of the thread that is `distance` further in the warp.
+  template <typename T>
+  __device__ static T from(const T& value, int distance) {
+    static_assert(sizeof(T) % sizeof(int) == 0);
+    constexpr int kWords = sizeof(T) / sizeof(int);
+    int words[kWords];
+    memcpy(words, &value, sizeof(T));
+    for (int i = 0; i < kWords; ++i) words[i] = __shfl_down_sync(~0u, words[i], distance);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+  }
 };
 
 template <typename Body>
@@ -90,7 +91,7 @@ class StreamLaunch {
   template <typename Body>
   void grid(int64_t rows, int64_t cols, const Body& body) const {
     if (rows == 0 || cols == 0) return;
-    const int threads = std::min(row_threads(cols), 256);
+    const int threads = threads_for(cols, 1, 256);
     const int64_t tiles = ceil_div(cols, int64_t{kPack} * threads);
     STRATA_CHECK(rows * tiles <= INT32_MAX);
     run_grid<<<static_cast<unsigned>(rows * tiles), static_cast<unsigned>(threads), 0,
@@ -99,6 +100,10 @@ class StreamLaunch {
   }
 
   void product(const Product& product) const { queue_.run(product); }
+  template <typename Op>
+  bool fused(const Op& op) const {
+    return queue_.run_fused(op);
+  }
 
  private:
   CudaQueue& queue_;

@@ -41,11 +41,14 @@ double seconds_between(cudaEvent_t from, cudaEvent_t to) {
 
 }  // namespace
 
-CudaQueue::CudaQueue(Shared& shared, const char* name, int depth)
+CudaQueue::CudaQueue(Shared& shared, const char* name, int depth, bool first)
     : shared_(shared), name_(name), slots_(static_cast<size_t>(2 * depth)) {
   STRATA_CHECK(depth >= 1);
   const OnDevice scope(shared_.index, fmt::format("device {}", shared_.index));
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "queue " + name_);
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "queue " + name_);
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, first ? greatest : least),
+        "queue " + name_);
   check(cudaEventCreateWithFlags(&caller_, cudaEventDisableTiming), "queue " + name_);
   for (Slot& slot : slots_) {
     check(cudaEventCreateWithFlags(&slot.begin, cudaEventBlockingSync), "queue " + name_);
@@ -146,12 +149,13 @@ void CudaQueue::call(std::function<void(const HostView&)> function) {
   check_op(cudaLaunchHostFunc(stream_, run_call, &call), slot);
 }
 
-void CudaQueue::run(const Product& product) const {
+// A call of a library, whose errors get the name of the op.
+void CudaQueue::named(const std::function<void()>& call) const {
   try {
-    shared_.products.run(stream_, product);
+    call();
   } catch (const Error& error) {
     const Slot& slot = slot_of(issued_ + 1);
-    use_device(slot);  // A device that failed is the cause, not the product
+    use_device(slot);  // A device that failed is the cause, not the call
     const std::string_view cause = std::string_view(error.what()).substr(kPrefix.size());
     throw Error(error.code(), fmt::format("{}{}: {}", kPrefix, place(slot), cause));
   }

@@ -6,11 +6,13 @@
 #include <array>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/device/fused_attention.h"
 #include "kernels/cuda/device/products.h"
 #include "kernels/cuda/device/runtime.h"
 #include "kernels/device.h"
@@ -19,9 +21,10 @@ namespace strata::kernels::cuda {
 
 // What all queues of a device share. It must outlive them.
 struct Shared {
-  explicit Shared(int index_in) : index(index_in), products(index_in) {}
+  explicit Shared(int index_in) : index(index_in), products(index_in), attention(index_in) {}
   const int index;  // of the device
   Products products;
+  FusedAttention attention;
   FirstFailure failure;
 };
 
@@ -33,7 +36,7 @@ struct Shared {
 // call may wait for it. Code given to call() sees host memory only.
 class CudaQueue : public Queue {
  public:
-  CudaQueue(Shared& shared, const char* name, int depth);
+  CudaQueue(Shared& shared, const char* name, int depth, bool first);
   ~CudaQueue() override;
 
   void begin(const char* name, std::span<const MemoryRange> ranges) override;
@@ -50,7 +53,16 @@ class CudaQueue : public Queue {
 
   // For ops. Errors name the op in progress.
   cudaStream_t stream() const { return stream_; }
-  void run(const Product& product) const;
+  void run(const Product& product) const {
+    named([&] { shared_.products.run(stream_, product); });
+  }
+  // False: the op is left to the caller.
+  template <typename Op>
+  bool run_fused(const Op& op) const {
+    bool taken = false;
+    named([&] { taken = shared_.attention.run(stream_, op); });
+    return taken;
+  }
   void check_launch() const;
 
   // Host code in the stream's order. After an error of the device it may never run.
@@ -75,6 +87,7 @@ class CudaQueue : public Queue {
     return slots_[static_cast<size_t>(count) % slots_.size()];
   }
   std::string place(const Slot& slot) const;
+  void named(const std::function<void()>& call) const;
   void check_op(cudaError_t error, const Slot& slot) const;
   void use_device(const Slot& slot) const;
   void watch();

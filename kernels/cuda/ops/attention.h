@@ -115,6 +115,7 @@ class TiledAttention {
 
 template <typename On>
 void attention_forward(On& on, const AttentionForward& op) {
+  if (on.fused(op)) return;
   const TiledAttention<On, AttentionForward> tiled(on, op, false);
   float* scores = tiled.floats(0);
   const Interior p = tiled.inside(tiled.layout().probabilities_offset);
@@ -157,6 +158,7 @@ void store_sums(On& on, const AttentionBackward& op, int64_t batch, const float*
 
 template <typename On>
 void attention_backward(On& on, const AttentionBackward& op) {
+  if (on.fused(op)) return;
   const TiledAttention<On, AttentionBackward> tiled(on, op, true);
   const AttentionLayout& layout = tiled.layout();
   float* scores = tiled.floats(0);

@@ -163,18 +163,16 @@ struct CrossEntropyRow {
 
 // Adds the losses of a chunk to the sum, rows ascending.
 struct AddLosses {
+  static constexpr bool kUsesScratch = true;
   const double* losses;
   int64_t rows;
   bool first;
   double* sum;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t) const {
-    block.each([&](int thread) {
-      if (thread != 0) return;
-      double total = first ? 0.0 : *sum;
-      for (int64_t row = 0; row < rows; ++row) total += losses[row];
-      *sum = total;
-    });
+    sum_in_order(
+        block, first ? 0.0 : *sum, rows, [&](int64_t row) { return losses[row]; },
+        [&](double total) { *sum = total; });
   }
 };
 
@@ -205,7 +203,7 @@ void cross_entropy_rows(On& on, const LinearCrossEntropy& op, const CrossEntropy
                     .grad_scale = op.grad_scale});
     });
   });
-  if (op.loss_sum) on.blocks(1, 32, AddLosses{losses, rows, begin == 0, op.loss_sum});
+  if (op.loss_sum) on.blocks(1, kThreadsMax, AddLosses{losses, rows, begin == 0, op.loss_sum});
 }
 
 // One call's operands, with the weights and each chunk of h in the type of the products.

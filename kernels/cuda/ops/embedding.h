@@ -6,7 +6,8 @@
 #include "kernels/position.h"
 
 // Embeddings. In the backward of tokens, the block of a token's first row adds all rows of that
-// token, ascending, so that no two blocks write one row of the gradient.
+// token, ascending, so that no two blocks write one row of the gradient. It looks for them only in
+// the stretches of rows that have one.
 namespace strata::kernels::cuda {
 
 template <typename T, bool kWhole>
@@ -42,27 +43,40 @@ struct EmbeddingBackwardRow {
     STRATA_KERNEL_CHECK(token >= 0 && token < end);
     const int64_t own = token - first;
     if (token == ignored || own < 0 || own >= vocabulary) return;
-    const int is_later = block.reduce(
+    const int64_t stretch = ceil_div(rows, int64_t{kStretches});
+    const uint64_t found = block.reduce(
         [&](int thread) {
-          int found = 0;
-          for (int64_t r = thread; r < row; r += block.threads) found |= tokens[r] == token;
-          return found;
+          uint64_t bits = 0;
+          for (int64_t r = thread; r < rows; r += block.threads) {
+            if (tokens[r] == token) bits |= r < row ? kEarlier : uint64_t{1} << (r / stretch);
+          }
+          return bits;
         },
         Either());
-    if (is_later != 0) return;
+    if ((found & kEarlier) != 0) return;
     block.each([&](int thread) {
       each_pack(thread, block.threads, cols, [&](int64_t col) {
         float* to = dw + own * cols + col;
         Four sum = load_pack<kWhole>(to, cols - col);
-        for (int64_t r = row; r < rows; ++r) {
-          if (tokens[r] != token) continue;
-          const Four term = load_four<T, kWhole>(dy + r * cols + col, cols - col);
-          for (int i = 0; i < kPack; ++i) sum.at[i] += scale * term.at[i];
+        for (int i = 0; i < kStretches; ++i) {
+          if ((found >> i & 1) != 0) add_stretch(token, i * stretch, stretch, col, sum);
         }
         store_pack<kWhole>(to, cols - col, sum);
       });
     });
   }
+
+  STRATA_HOST_DEVICE void add_stretch(int32_t token, int64_t begin, int64_t count, int64_t col,
+                                      Four& sum) const {
+    for (int64_t r = begin; r < begin + count && r < rows; ++r) {
+      if (tokens[r] != token) continue;
+      const Four term = load_four<T, kWhole>(dy + r * cols + col, cols - col);
+      for (int i = 0; i < kPack; ++i) sum.at[i] += scale * term.at[i];
+    }
+  }
+
+  static constexpr int kStretches = 63;
+  static constexpr uint64_t kEarlier = uint64_t{1} << kStretches;
 };
 
 template <typename T, bool kWhole>

@@ -3,6 +3,7 @@
 
 #include "kernels/adamw.h"
 #include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/sum_squares.h"
 
 // AdamW and the sum of squares, with the bits of every other backend.
@@ -70,22 +71,44 @@ struct AdamWPack {
   }
 };
 
+// The ranges of a call, of which each has `blocks` sums.
+struct Ranges {
+  int64_t count, part, blocks;
+  STRATA_HOST_DEVICE int64_t begin(int64_t index) const {
+    return index / blocks * part + index % blocks * kSumSquaresBlock;
+  }
+  STRATA_HOST_DEVICE int64_t end(int64_t index) const {
+    int64_t end = (index / blocks + 1) * part;
+    if (count < end) end = count;
+    const int64_t block = begin(index) + kSumSquaresBlock;
+    return block < end ? block : end;
+  }
+};
+
 // The sums of kSquaresPerBlock blocks of kSumSquaresBlock elements each, 16 threads a sum.
 inline constexpr int kSquaresLanes = 16, kSquaresPerBlock = 8;
 struct SumSquaresBlocks {
   static constexpr bool kUsesScratch = true;
   const float* x;
-  int64_t count, blocks;
+  Ranges ranges;
+  int64_t all;  // sums
   double* sums;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
     block.each([&](int thread) {
-      const int64_t begin = (index * kSquaresPerBlock + thread / kSquaresLanes) * kSumSquaresBlock;
-      const int64_t end = count < begin + kSumSquaresBlock ? count : begin + kSumSquaresBlock;
+      const int64_t at = index * kSquaresPerBlock + thread / kSquaresLanes;
+      const int64_t begin = ranges.begin(at), end = at < all ? ranges.end(at) : begin;
+      const int64_t first = begin + thread % kSquaresLanes;
       double sum = 0.0;
-      for (int64_t i = begin + thread % kSquaresLanes; i < end; i += kSquaresLanes) {
-        const double value = x[i];
-        sum += value * value;
+      if (end - begin == kSumSquaresBlock) {
+        constexpr int kLoads = 16;  // in flight
+        for (int64_t i = first; i < end; i += kLoads * kSquaresLanes) {
+          float values[kLoads];
+          for (int j = 0; j < kLoads; ++j) values[j] = x[i + j * kSquaresLanes];
+          for (const double value : values) sum += value * value;
+        }
+      } else {
+        for (int64_t i = first; i < end; i += kSquaresLanes) sum += double{x[i]} * x[i];
       }
       block.scratch[thread] = sum;
     });
@@ -98,24 +121,24 @@ struct SumSquaresBlocks {
     }
     block.each([&](int thread) {
       const int64_t at = index * kSquaresPerBlock + thread / kSquaresLanes;
-      if (thread % kSquaresLanes == 0 && at < blocks) sums[at] = block.scratch[thread];
+      if (thread % kSquaresLanes == 0 && at < all) sums[at] = block.scratch[thread];
     });
   }
 };
 
+// Blocks beyond the end of the last range have the sum 0, which changes no bit.
 struct SumSquaresTotal {
+  static constexpr bool kUsesScratch = true;
   const double* sums;
   int64_t blocks;
   SquaresPartial* out;
   template <typename Block>
-  STRATA_HOST_DEVICE void operator()(Block& block, int64_t) const {
-    block.each([&](int thread) {
-      if (thread != 0) return;
-      double sum = 0.0;
-      for (int64_t i = 0; i < blocks; ++i) sum += sums[i];
-      out->sum = sum;
-      out->not_finite = sum - sum == 0.0 ? 0.0 : 1.0;
-    });
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t range) const {
+    sum_in_order(
+        block, 0.0, blocks, [&](int64_t i) { return sums[range * blocks + i]; },
+        [&](double sum) {
+          out[range] = {sum, sum - sum == 0.0 ? 0.0 : 1.0};
+        });
   }
 };
 
@@ -135,14 +158,16 @@ void adamw(On& on, const AdamW& op) {
 
 template <typename On>
 void sum_squares(On& on, const SumSquares& op) {
-  const int64_t blocks = ceil_div(op.count, kSumSquaresBlock);
-  STRATA_CHECK(op.workspace.bytes >= blocks * static_cast<int64_t>(sizeof(double)));
+  STRATA_CHECK(op.workspace.bytes >= bytes_needed(op, DType::kF32));
+  const int64_t blocks = blocks_of_range(op), all = ranges_of(op) * blocks;
   double* sums = reinterpret_cast<double*>(op.workspace.data);
-  if (blocks > 0) {
-    on.blocks(ceil_div(blocks, kSquaresPerBlock), kSquaresLanes * kSquaresPerBlock,
-              SumSquaresBlocks{op.x, op.count, blocks, sums});
+  const Ranges ranges = {op.count, op.part > 0 ? op.part : op.count, blocks};
+  if (all > 0) {
+    on.blocks(ceil_div(all, kSquaresPerBlock), kSquaresLanes * kSquaresPerBlock,
+              SumSquaresBlocks{op.x, ranges, all, sums});
   }
-  on.blocks(1, 32, SumSquaresTotal{sums, blocks, op.out});
+  on.blocks(ranges_of(op), threads_for(blocks, 1, kThreadsMax),
+            SumSquaresTotal{sums, blocks, op.out});
 }
 
 }  // namespace strata::kernels::cuda

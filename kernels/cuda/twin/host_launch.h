@@ -27,11 +27,12 @@ class HostBlock {
   auto reduce(const Function& function, const Combine& combine) const {
     std::vector<decltype(function(0))> part;
     for (int thread = 0; thread < threads; ++thread) part.push_back(function(thread));
-    for (int width = threads / 2; width >= 1; width /= 2) {
-      for (int t = 0; t < width; ++t) {
-        const auto at = static_cast<size_t>(t);
-        part[at] = combine(part[at], part[at + static_cast<size_t>(width)]);
+    constexpr size_t kStep = kWarp;
+    for (size_t warp = 0; warp < part.size(); warp += kStep) {
+      for (size_t width = kStep / 2; width >= 1; width /= 2) {
+        for (size_t t = warp; t < warp + width; ++t) part[t] = combine(part[t], part[t + width]);
       }
+      if (warp > 0) part[0] = combine(part[0], part[warp]);
     }
     return part[0];
   }
@@ -57,6 +58,11 @@ class HostLaunch {
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t col = 0; col < cols; col += kPack) body(row, col);
     }
+  }
+
+  template <typename Op>
+  bool fused(const Op&) const {
+    return false;
   }
 
   // Loops that sum in f64: the library's products are not what a twin checks.

@@ -27,6 +27,10 @@ class StreamLaunch {
     start([=] { HostLaunch().grid(rows, cols, body); });
   }
   void product(const Product& product) const { queue_.run(product); }
+  template <typename Op>
+  bool fused(const Op& op) const {
+    return queue_.run_fused(op);
+  }
 
  private:
   void start(std::function<void()> run) const {
