@@ -16,6 +16,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
+#include "engine/memory/arena.h"
 #include "kernels/buffers.h"
 #include "kernels/device_plugin.h"
 #include "kernels/emulated/device_emulated.h"
@@ -39,6 +40,7 @@ class Bench {
 
   int64_t scaled(int64_t size) const { return std::max<int64_t>(8, size / scale_ / 8 * 8); }
   std::byte* base() const { return memory_->data(); }
+  kernels::Device& device() const { return device_; }
 
   void restart() { used_ = 0; }
   std::byte* take(int64_t bytes) {
@@ -64,16 +66,16 @@ class Bench {
       values[i] = (bits & 0x807f807fu) | 0x3e803e80u;  // two of +-0.25 to 0.5
     }
     const auto size = static_cast<int64_t>(values.size()) * 4;
-    run([&] {
+    run([&](kernels::Queue& queue) {
       for (int64_t at = 0; at + size <= bytes_; at += size) {
-        queue_->copy(base() + at, values.data(), size);
+        queue.copy(base() + at, values.data(), size);
       }
     });
   }
 
   // The median time of what `issue` issues.
   double seconds(const std::function<void(kernels::Queue&)>& issue) {
-    run([&] { issue(*queue_); });
+    run(issue);
     std::vector<double> times;
     const int64_t first = closed_ + 1;
     for (int i = 0; i < kRounds; ++i) open_and_close([&] { issue(*queue_); });
@@ -86,6 +88,12 @@ class Bench {
     return std::max(1e-9, times[kRounds / 2]);
   }
 
+  // Issues one op and waits for it.
+  void run(const std::function<void(kernels::Queue&)>& issue) {
+    open_and_close([&] { issue(*queue_); });
+    drain();
+  }
+
  private:
   template <typename Body>
   void open_and_close(const Body& body) {
@@ -93,11 +101,6 @@ class Bench {
     queue_->begin("bench", everything);
     body();
     closed_ = queue_->end();
-  }
-  template <typename Body>
-  void run(const Body& body) {
-    open_and_close(body);
-    drain();
   }
   void drain() {
     while (queue_->completed() < closed_) queue_->sleep(closed_, 1.0);
@@ -121,15 +124,18 @@ void print(const char* name, double amount, double seconds, const char* unit, do
 // Returns the bandwidth of a copy within the device: bytes read and written.
 double measure_copies(Bench& bench) {
   const int64_t bytes = bench.scaled(int64_t{1} << 30);
-  std::vector<std::byte> host(static_cast<size_t>(bytes));
+  const memory::Arena host(bytes);
+  const auto pinned = bench.device().pin(host.data(), bytes);
   const double up_s =
       bench.seconds([&](kernels::Queue& q) { q.copy(bench.base(), host.data(), bytes); });
   const double down_s =
       bench.seconds([&](kernels::Queue& q) { q.copy(host.data(), bench.base(), bytes); });
   const double copy_s =
       bench.seconds([&](kernels::Queue& q) { q.copy(bench.base() + bytes, bench.base(), bytes); });
-  print("host to device, pageable", static_cast<double>(bytes), up_s, "GB/s");
-  print("device to host, pageable", static_cast<double>(bytes), down_s, "GB/s");
+  const char* kind = pinned == nullptr ? "not pinned" : "pinned";
+  print(fmt::format("host to device, {}", kind).c_str(), static_cast<double>(bytes), up_s, "GB/s");
+  print(fmt::format("device to host, {}", kind).c_str(), static_cast<double>(bytes), down_s,
+        "GB/s");
   print("copy within the device", 2.0 * static_cast<double>(bytes), copy_s, "GB/s");
   return 2.0 * static_cast<double>(bytes) / copy_s;
 }
@@ -209,24 +215,78 @@ void measure_products(Bench& bench, const kernels::DeviceOps& ops) {
     print(fmt::format("product {0}x{0}x{0} bf16", size).c_str(), flops,
           bench.seconds([&](auto& q) { ops.matmul_forward(q, op); }), "GFLOP/s");
   }
+}
+
+// Causal; 32 query heads over 8.
+void measure_attention(Bench& bench, const kernels::DeviceOps& ops, int64_t batch, int64_t length,
+                       int64_t size) {
   bench.restart();
-  const int64_t length = bench.scaled(4096), heads = 32, kv_heads = 8, size = 128;
-  kernels::AttentionForward op = {.batch = 1,
+  const int64_t heads = 32, kv_heads = 8, rows = batch * length;
+  kernels::AttentionForward op = {.batch = batch,
                                   .length = length,
                                   .heads = heads,
                                   .kv_heads = kv_heads,
                                   .head_size = size,
                                   .scale = 0.09f,
-                                  .q = bench.half(length * heads * size),
-                                  .k = bench.half(length * kv_heads * size),
-                                  .v = bench.half(length * kv_heads * size),
-                                  .o = bench.half(length * heads * size),
-                                  .lse = bench.floats(length * heads)};
+                                  .q = bench.half(rows * heads * size),
+                                  .k = bench.half(rows * kv_heads * size),
+                                  .v = bench.half(rows * kv_heads * size),
+                                  .o = bench.half(rows * heads * size),
+                                  .lse = bench.floats(rows * heads)};
+  kernels::AttentionBackward back = {.batch = batch,
+                                     .length = length,
+                                     .heads = heads,
+                                     .kv_heads = kv_heads,
+                                     .head_size = size,
+                                     .scale = op.scale,
+                                     .q = op.q,
+                                     .k = op.k,
+                                     .v = op.v,
+                                     .o = op.o,
+                                     .lse = op.lse,
+                                     .d_o = bench.half(rows * heads * size),
+                                     .dq = bench.half(rows * heads * size),
+                                     .dk = bench.half(rows * kv_heads * size),
+                                     .dv = bench.half(rows * kv_heads * size)};
   bench.lend(op);
-  const double flops =
-      2.0 * static_cast<double>(heads * size) * static_cast<double>(length * length);
-  print("attention forward, causal", flops,
+  bench.lend(back);
+  const double flops = 2.0 * static_cast<double>(batch * heads * size) *
+                       static_cast<double>(length) * static_cast<double>(length);
+  print(fmt::format("attention {}x{}x{}", batch, length, size).c_str(), flops,
         bench.seconds([&](auto& q) { ops.attention_forward(q, op); }), "GFLOP/s");
+  print(fmt::format("attention backward {}x{}x{}", batch, length, size).c_str(), 2.5 * flops,
+        bench.seconds([&](auto& q) { ops.attention_backward(q, back); }), "GFLOP/s");
+}
+
+void measure_others(Bench& bench, const kernels::DeviceOps& ops) {
+  bench.restart();
+  const int64_t count = bench.scaled(int64_t{1} << 28);
+  kernels::SumSquares squares = {.count = count,
+                                 .x = bench.floats(count),
+                                 .out = reinterpret_cast<kernels::SquaresPartial*>(
+                                     bench.take(sizeof(kernels::SquaresPartial)))};
+  bench.lend(squares);
+  print("sum of squares", 4.0 * static_cast<double>(count),
+        bench.seconds([&](auto& q) { ops.sum_squares(q, squares); }), "GB/s");
+  bench.restart();
+  const int64_t rows = bench.scaled(8192), cols = bench.scaled(2048), vocabulary = 32000;
+  std::vector<int32_t> tokens(static_cast<size_t>(rows));
+  const Philox random(2);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(random.u64(i) % vocabulary);
+  }
+  auto* on_device = reinterpret_cast<int32_t*>(bench.take(4 * rows));
+  const kernels::EmbeddingBackward embedding = {.dtype = DType::kBF16,
+                                                .rows = rows,
+                                                .cols = cols,
+                                                .vocabulary = vocabulary,
+                                                .tokens = on_device,
+                                                .dy = bench.half(rows * cols).data,
+                                                .dw = bench.floats(vocabulary * cols),
+                                                .accumulate = true};
+  bench.run([&](auto& q) { q.copy(on_device, tokens.data(), 4 * rows); });
+  print("embedding backward", static_cast<double>(rows * cols) * 10,
+        bench.seconds([&](auto& q) { ops.embedding_backward(q, embedding); }), "GB/s");
 }
 
 std::unique_ptr<kernels::Device> device_of(const std::string& folder) {
@@ -251,7 +311,12 @@ int measure(const std::string& folder, int64_t scale) {
   bench.randomize();
   const double copy = measure_copies(bench);
   measure_rows(bench, device->ops(), copy);
+  measure_others(bench, device->ops());
   measure_products(bench, device->ops());
+  for (const int64_t size : {64, 128}) {
+    measure_attention(bench, device->ops(), 1, bench.scaled(4096), size);
+    measure_attention(bench, device->ops(), 8, bench.scaled(2048), size);
+  }
   return 0;
 }
 

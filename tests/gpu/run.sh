@@ -26,12 +26,12 @@ else
   strata=$bin/strata tests=$build/tests/kernels/kernels_tests bench=$build/benchmarks/device_bench
   library=$build/bindings/c/libstrata.so package=$root/bindings/python
 fi
-# cuBLASLt where the toolkit or the Python packages have it.
+# cuBLASLt and cuDNN where the toolkit or the Python packages have them.
 for folder in /usr/local/cuda/lib64 $(python3 -c 'import nvidia, os
 for path in nvidia.__path__:
     for folder, _, files in os.walk(path):
-        if any(name.startswith("libcublasLt.so.13") for name in files): print(folder)' 2> /dev/null); do
-  if compgen -G "$folder/libcublasLt.so.13*" > /dev/null; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder; fi
+        if any(name.startswith(("libcublasLt.so.13", "libcudnn.so.9")) for name in files): print(folder)' 2> /dev/null); do
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder
 done
 export STRATA_PLUGIN_PATH=${STRATA_PLUGIN_PATH:-$bin}
 

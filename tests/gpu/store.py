@@ -116,10 +116,10 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = False
     expected, plain_s = plain()
-    small = {"device_memory": "48MiB", "host_memory": "64MiB", "nvme": [sys.argv[1]]}
+    small = {"device_memory": "64MiB", "host_memory": "96MiB", "nvme": [sys.argv[1]]}
     runs = {
         "all on the device": offloaded(torch.float32, device_memory="2GiB"),
-        "state in host memory": offloaded(torch.float32, device_memory="48MiB"),
+        "state in host memory": offloaded(torch.float32, device_memory="64MiB"),
         "state on a drive": offloaded(torch.float32, **small),
         "again": offloaded(torch.float32, **small),
     }
