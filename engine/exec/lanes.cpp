@@ -153,7 +153,10 @@ void Executor::Impl::await(Lane lane, Instance& instance, const Progress::Target
       plan::is_io_lane(lane) ? Progress::TimeLimit::kNone : Progress::TimeLimit::kDeadline;
   const double begin_s = now_s();
   progress_.wait(target, limit);
-  if (lane == Lane::kCompute) record_stall(instance, {target.lane, begin_s, now_s()});
+  // On a device the lane that waits is ahead of its queue, whose idle time counts (queue_work.cpp).
+  if (lane == Lane::kCompute && !on_device(lane)) {
+    record_stall(instance, {target.lane, begin_s, now_s()});
+  }
 }
 
 void Executor::Impl::sleep(Lane lane, const Cursor& cursor,
