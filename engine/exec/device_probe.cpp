@@ -30,7 +30,8 @@ class Bench {
       : device_(device),
         host_(device, kHostBytes),
         memory_(device.allocate(kDeviceBytes)),
-        queue_(device.make_queue("probe", kDepth)) {}
+        queue_(device.make_queue("probe", kDepth)),
+        back_(device.make_queue("probe back", kDepth)) {}
 
   std::byte* host() const { return host_.data(); }
   std::byte* device() const { return memory_->data(); }
@@ -74,6 +75,31 @@ class Bench {
            seconds_of([&](auto& queue) { queue.copy(to, from, kHostBytes); }, seconds);
   }
 
+  // Of copies in both directions at once, by the clock.
+  double both_rate(double seconds) {
+    constexpr int kCopies = 8;
+    constexpr int64_t kHalf = kHostBytes / 2;
+    const kernels::MemoryRange up[] = {{host(), kHalf, false}, {device(), kHalf, true}};
+    const kernels::MemoryRange down[] = {{host() + kHalf, kHalf, true},
+                                         {device() + kHalf, kHalf, false}};
+    std::vector<double> times;
+    const double end_s = now_s() + seconds;
+    while (times.size() < 3 || now_s() < end_s) {
+      const double begin_s = now_s();
+      queue_->begin("probe", up);
+      back_->begin("probe", down);
+      for (int i = 0; i < kCopies; ++i) {
+        queue_->copy(device(), host(), kHalf);
+        back_->copy(host() + kHalf, device() + kHalf, kHalf);
+      }
+      const int64_t last = queue_->end(), last_back = back_->end();
+      await(*queue_, last);
+      await(*back_, last_back);
+      times.push_back(now_s() - begin_s);
+    }
+    return 2.0 * kCopies * static_cast<double>(kHalf) / median(times);
+  }
+
   // Operations a second of the product of two square matrices.
   double product_rate(DType weights, double seconds) {
     const auto issue_of = [&](int64_t size) {
@@ -115,8 +141,9 @@ class Bench {
     queue_->begin("probe", ranges);
   }
 
-  void await(int64_t count) {
-    while (queue_->completed() < count) queue_->sleep(count, 1.0);
+  void await(int64_t count) { await(*queue_, count); }
+  static void await(kernels::Queue& queue, int64_t count) {
+    while (queue.completed() < count) queue.sleep(count, 1.0);
   }
 
   void run_small(int ops) {
@@ -144,7 +171,7 @@ class Bench {
   kernels::Device& device_;
   const PinnedBlock host_;
   const std::unique_ptr<kernels::DeviceMemory> memory_;
-  const std::unique_ptr<kernels::Queue> queue_;
+  const std::unique_ptr<kernels::Queue> queue_, back_;
 };
 
 }  // namespace
@@ -161,6 +188,13 @@ DeviceFigures probe_device(kernels::Device& device, DType weights, double second
   figures.product_flops_per_s = bench.product_rate(weights, part_s);
   figures.op_s = bench.op_time(part_s / 4);
   return figures;
+}
+
+LinkFigures probe_link(kernels::Device& device, double seconds) {
+  Bench bench(device);
+  const double part_s = seconds / 3;
+  return {bench.copy_rate(bench.device(), bench.host(), part_s),
+          bench.copy_rate(bench.host(), bench.device(), part_s), bench.both_rate(part_s)};
 }
 
 int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s) {
