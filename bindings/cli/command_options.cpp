@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/command_options.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
+#include "bindings/cli/job_environment.h"
 #include "bindings/cli/process_sinks.h"
 #include "engine/base/environment.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/exec/devices.h"
 #include "engine/session/resume.h"
 
 namespace strata::cli {
@@ -34,6 +38,17 @@ double deadline_in(const std::vector<std::string>& args) {
   return deadline_s;
 }
 
+// Whether --device auto is a GPU. Ranks on GPUs cannot exchange yet. The libraries of GPUs are not
+// loaded on a machine without a driver, because that takes a while.
+bool takes_gpu(config::Command command, const config::Options& options,
+               const std::string& plugin_path) {
+  const bool elsewhere = command == config::Command::kPlan && !options.machine.empty();
+  if (elsewhere || options.ranks > 1 || rank_of_environment()) return false;
+  if (plugin_path.empty() && access("/dev/nvidiactl", F_OK) != 0) return false;
+  std::string why;
+  return !exec::list_gpus(plugin_path, why).empty();
+}
+
 }  // namespace
 
 config::Options resolved_options(config::Command command, const std::vector<std::string>& args,
@@ -45,8 +60,13 @@ config::Options resolved_options(config::Command command, const std::vector<std:
     const auto of_run = [&](const config::Options& given) {
       return trains ? session::options_of_run(given) : session::model_of_run(command, given);
     };
-    config::Options options = config::resolve_command_line(command, args, &report, of_run);
-    if (const char* path = std::getenv("STRATA_PLUGIN_PATH")) options.plugin_path = path;
+    const char* path = std::getenv("STRATA_PLUGIN_PATH");
+    const std::string plugin_path = path == nullptr ? "" : path;
+    const auto gpu = [&](const config::Options& so_far) {
+      return takes_gpu(command, so_far, plugin_path);
+    };
+    config::Options options = config::resolve_command_line(command, args, &report, of_run, gpu);
+    options.plugin_path = plugin_path;
     if (!prints) return options;
     if (!report.wants_json) std::fputs(report.table.c_str(), stderr);
     for (const std::string& warning : options.warnings) log(LogLevel::kWarning, warning);

@@ -32,7 +32,7 @@ constexpr const DeviceRow& row_of(DeviceKind kind) {
 // What an option asks for: kAuto, or a kind.
 enum class Device : uint8_t { kAuto, kCpu, kEmulated, kCuda };
 
-// The kind of kAuto is the cpu, until a GPU has been seen to work.
+// The kind of kAuto is the cpu: where a GPU is found, the options have kCuda (OptionSources::gpu).
 constexpr DeviceKind kind_of(Device device) {
   if (device == Device::kAuto) return DeviceKind::kCpu;
   return static_cast<DeviceKind>(static_cast<int>(device) - 1);

@@ -185,7 +185,7 @@ Options OptionCollector::given_so_far() const {
   return options;
 }
 
-Options OptionCollector::finish() {
+Options OptionCollector::finish(const FindGpu& gpu) {
   const auto take_back = [&](std::string_view name) {
     copy_value(*find_option(name), Options(), options_);
     kind_of(name) = SourceKind::kDefault;
@@ -197,6 +197,8 @@ Options OptionCollector::finish() {
     if (a == SourceKind::kDefault || b == SourceKind::kDefault || a == b) continue;
     take_back(a < b ? first : second);
   }
+  const bool chooses = options_.device == Device::kAuto && takes(*find_option("device"), command_);
+  if (chooses && gpu && gpu(options_)) options_.device = Device::kCuda;
   // --device cpu overrides a device memory budget from a file or the resumed run.
   if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
     take_back("device-memory");

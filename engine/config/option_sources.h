@@ -39,7 +39,7 @@ class OptionCollector {
   Options given_so_far() const;  // the same, which know what is given
 
   // Returns the options after checking for conflicts. Throws one Error (kUsage) with all problems.
-  Options finish();
+  Options finish(const FindGpu& gpu = nullptr);
 
  private:
   SourceKind& kind_of(std::string_view name);

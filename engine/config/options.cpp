@@ -293,11 +293,12 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
       report->is_refusal = report->is_refusal || import.is_refused();
     }
   }
-  return collector.finish();
+  return collector.finish(sources.gpu);
 }
 
 Options resolve_command_line(Command command, std::span<const std::string> args,
-                             DeepspeedReport* report, const FindRunOptions& run) {
+                             DeepspeedReport* report, const FindRunOptions& run,
+                             const FindGpu& gpu) {
   if (wants_help(args)) return resolve(command, {.args = args});
   const std::string config = early_value("config", given_options(args, "", ""));
   Failures failures;
@@ -317,7 +318,8 @@ Options resolve_command_line(Command command, std::span<const std::string> args,
                   .toml_name = config,
                   .deepspeed = deepspeed,
                   .deepspeed_name = import,
-                  .args = args},
+                  .args = args,
+                  .gpu = gpu},
                  report);
 }
 

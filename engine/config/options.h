@@ -262,6 +262,9 @@ struct RunOptions {
 // Finds the options of the resumed run from those of files and flags, which are not checked yet.
 using FindRunOptions = std::function<RunOptions(const Options& so_far)>;
 
+// Whether --device auto is a GPU of this machine, for options that are not checked yet.
+using FindGpu = std::function<bool(const Options& so_far)>;
+
 // Everything that sets options; a later one overrides an earlier one.
 struct OptionSources {
   FindRunOptions run = nullptr;            // the weakest source; without options of a single start
@@ -270,6 +273,7 @@ struct OptionSources {
   std::string_view deepspeed = {};         // text of the --deepspeed file
   std::string_view deepspeed_name = {};    // its path
   std::span<const std::string> args = {};  // what follows the command's name
+  FindGpu gpu = nullptr;                   // none: auto is the CPU
 };
 
 // What became of the keys of the --deepspeed file; the table is empty without one.
@@ -289,8 +293,8 @@ Options resolve(Command command, const OptionSources& sources, DeepspeedReport* 
 // As resolve(), after reading the files that --config and --deepspeed name. Also throws Error
 // (kConfig) when a file cannot be read.
 Options resolve_command_line(Command command, std::span<const std::string> args,
-                             DeepspeedReport* report = nullptr,
-                             const FindRunOptions& run = nullptr);
+                             DeepspeedReport* report = nullptr, const FindRunOptions& run = nullptr,
+                             const FindGpu& gpu = nullptr);
 
 // Convert the options of one command to a JSON object by TOML key, for run.json, and back.
 // options_from_json refuses what resolve() refuses; what `json` says changes the options of `run`.

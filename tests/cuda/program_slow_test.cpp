@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tests/cli/metrics_records.h"
 #include "tests/cuda/fake_gpu.h"
 
 namespace strata::cli::test {
@@ -87,7 +88,7 @@ TEST_F(CudaProgram, MeasuresTheGpuAndTheModelThereWithoutAProfile) {
 
 TEST_F(CudaProgram, TrainsAndEvaluatesAndGenerationIsRefused) {
   for (const std::string recipe : {"fp32", "bf16"}) {
-    const Arguments here = {"--recipe", recipe};
+    const Arguments here = {"--recipe", recipe, "--device", "cpu"};
     const Arguments gpu = {"--recipe", recipe, "--device", "cuda"};
     said(train("cpu-" + recipe, here), 0);
     const std::string state = state_after("gpu-" + recipe, gpu);
@@ -102,13 +103,20 @@ TEST_F(CudaProgram, TrainsAndEvaluatesAndGenerationIsRefused) {
     set_fake("delay_us=200 seed=5");
     EXPECT_EQ(state_after("offloaded-" + recipe, in_least_memory(gpu)), state);
     set_fake("");
+    for (const config::Json& record : metrics_of(sandbox_ / ("offloaded-" + recipe))) {
+      double stall_s = 0;
+      for (const config::JsonMember& one : record.find("stall_s")->members()) {
+        stall_s += *one.value.number();
+      }
+      EXPECT_LE(stall_s, *record.find("step_s")->number());
+    }
   }
   const Arguments eval = {"eval",   "--model",   "gpu-fp32/model",
                           "--data", STRATA_TEXT, "--sequence-length",
                           "32",     "--recipe",  "fp32"};
-  Arguments eval_gpu = eval;
-  eval_gpu.insert(eval_gpu.end(), {"--device", "cuda"});
-  const std::string cpu_answer = said(eval, 0), gpu_answer = said(eval_gpu, 0);
+  Arguments eval_cpu = eval;
+  eval_cpu.insert(eval_cpu.end(), {"--device", "cpu"});
+  const std::string cpu_answer = said(eval_cpu, 0), gpu_answer = said(eval, 0);
   EXPECT_SAYS(cpu_answer, "loss ");
   EXPECT_SAYS(gpu_answer, cpu_answer.substr(0, 8));
   const Arguments generate = {
@@ -119,6 +127,17 @@ TEST_F(CudaProgram, TrainsAndEvaluatesAndGenerationIsRefused) {
   EXPECT_SAYS(said(generate, 0), "The");
   EXPECT_SAYS(said(generate_gpu, 2),
               "cuda: it cannot generate text yet: its kernels have no cache");
+}
+
+TEST_F(CudaProgram, AutoIsAGpuThatWorksForOneRank) {
+  const std::string gpu = "device: cuda:0: Fake GPU 0";
+  EXPECT_SAYS(said(train("auto", {"--device-memory", "1GiB"}), 0), gpu);
+  EXPECT_EQ(said(train("cpu", {"--device", "cpu"}), 0).find(gpu), std::string::npos);
+  EXPECT_EQ(said(train("ranks", {"--ranks", "2"}), 0).find(gpu), std::string::npos);
+  set_fake("driver=0");
+  EXPECT_EQ(said(train("none", {}), 0).find(gpu), std::string::npos);
+  EXPECT_SAYS(said(train("memory", {"--device-memory", "1GiB"}), 2),
+              "--device auto, the CPU of this machine");
 }
 
 TEST_F(CudaProgram, MeasuresTheDeviceThatIsNamed) {
