@@ -149,6 +149,7 @@ if ! $fast && ! $long && [[ ! -e build/CMakeCache.txt ]]; then
 fi
 
 headline "configuring and building"
+bash cmake/cudnn_frontend.sh || echo "Without these headers the CUDA plugin is built without cuDNN." >&2
 cmake --preset cpu "${units[@]}" > "$logs/configure" || { cat "$logs/configure"; exit 1; }
 build build
 

@@ -129,18 +129,19 @@ bool may_be_fused(const Op& op, DType interior) {
 
 // cuDNN's deterministic backward stores a matrix of scores in 16 bits, and dq and a sum for each
 // row in f32 (seen of 9.19 on an H100). So a call is cut into parts with that many sequences and
-// key heads, whose matrices fit kScoresOfParts; without one that does, cuDNN is not asked.
+// key heads, whose matrices fit kPart, or of one key head that fits kLargestPart. Beyond that,
+// cuDNN is not asked.
 struct FusedParts {
   int64_t batch = 0, kv_heads = 0, bytes = 0;
 };
 inline FusedParts fused_parts(const AttentionBackward& op, DType interior) {
-  constexpr int64_t kScoresOfParts = int64_t{1} << 30, kTile = 128;
+  constexpr int64_t kPart = int64_t{5} << 28, kLargestPart = int64_t{1} << 32, kTile = 128;
   if (!may_be_fused(op, interior)) return {};
   const int64_t length = round_up(op.length, kTile);
   const int64_t row = 2 * length + 4 * round_up(op.head_size, 64) + 4;
   const int64_t group = op.heads / op.kv_heads * length * row;  // of one key head
-  const int64_t most = kScoresOfParts / group;
-  if (most == 0) return {};
+  if (group > kLargestPart) return {};
+  const int64_t most = std::max<int64_t>(1, kPart / group);
   const int64_t kv_heads = std::min(op.kv_heads, most);
   const int64_t batch = std::clamp<int64_t>(most / op.kv_heads, 1, op.batch);
   return {batch, kv_heads, aligned_bytes(batch * kv_heads * group) + kWorkspaceAlignment};
