@@ -96,7 +96,7 @@ least() {
 # state NAME: the hash of a run's weights and moments.
 state() { grep -oE '^state +[0-9a-f]{16}' "$logs/run-$1.log" | tr -s ' ' | cut -d ' ' -f 2; }
 
-# The same losses as on the CPU: 1e-4 of them in fp32, 2e-2 in bf16. Resident and offloaded: the same bits.
+# The same losses as on the CPU: 1e-4 of them in fp32, 2e-2 in bf16 and fp16. Resident and offloaded: the same bits.
 part_train() {
   python3 - "$logs/tokens.bin" << 'PYTHON'
 import random, struct, sys
@@ -106,8 +106,9 @@ open(sys.argv[1], "wb").write(b"".join(struct.pack("<H", token) for token in tok
 PYTHON
   local model recipe cpu gpu moved bad=0 count=0
   for model in gqa_untied gpt2 qwen3 gemma2 window; do
-    for recipe in fp32 bf16; do
+    for recipe in fp32 bf16 fp16; do
       if [[ ! -d $data/$model ]]; then continue; fi
+      if [[ $recipe == fp16 && $model != gqa_untied ]]; then continue; fi
       count=$((count + 1))
       cpu=$(train "$model-$recipe-cpu" cpu "$model" "$recipe") || { cpu=; }
       gpu=$(train "$model-$recipe-gpu" cuda "$model" "$recipe") || { gpu=; }
