@@ -28,8 +28,8 @@ struct Shared {
   FirstFailure failure;
 };
 
-// A queue that is a stream. Each op has an event at its begin and one at its end, in a ring; a
-// thread waits for the ends in order, and counts them. So nobody polls, and no call waits for the
+// A queue that is a stream. Each op has an event at its end, and one at its begin unless it follows
+// the op before at once, in a ring; a thread waits for the ends in order, and counts them. So nobody polls, and no call waits for the
 // whole device. `ranges` of ops are not checked here: kernels/emulated does that.
 //
 // Memory: host memory that `copy` names should be pinned; otherwise the copy is slower, and the
@@ -79,6 +79,7 @@ class CudaQueue : public Queue {
     cudaEvent_t begin = nullptr;
     cudaEvent_t end = nullptr;
     std::array<char, 64> name = {};
+    bool follows = false;  // begins where the op before ends, and has no event for that
     Span span;
   };
 
@@ -90,6 +91,7 @@ class CudaQueue : public Queue {
   void named(const std::function<void()>& call) const;
   void check_op(cudaError_t error, const Slot& slot) const;
   void use_device(const Slot& slot) const;
+  bool is_busy();
   void watch();
   void finish(int64_t count);
 
@@ -103,6 +105,7 @@ class CudaQueue : public Queue {
 
   // Owned by the thread that issues
   int64_t issued_ = 0;  // ops closed
+  bool waits_ = false;  // for another stream, since the last op
   int before_ = 0;      // that thread's current device outside of ops
 
   std::mutex mu_;
