@@ -214,7 +214,7 @@ const DrawnOp kOps[] = {{"rms norm", rms_norm, kSums},
                         {"loss", loss<false>, kExponentials, true},
                         {"loss of parts", loss<true>, kExponentials, true},
                         {"attention", attention<false>, kExponentials, true},
-                        {"fused attention", attention<true>, kExponentials, true}};
+                        {"fused attention", attention<true>, kExponentials, true, 12, 3}};
 
 class CudaKernels : public testing::TestWithParam<DrawnOp> {};
 

@@ -73,6 +73,7 @@ struct DrawnOp {
   float tolerance;
   bool products = false;  // of weights and interiors: no f32 weights with interiors of 16 bits
   int draws = 12;         // for each pair of types; a third of them for f16
+  float roundings = 1;    // to 16 bits, one after the other
 };
 
 // Types that weights and interiors have together.
@@ -97,7 +98,8 @@ inline std::vector<KernelCase> drawn_cases(const DrawnOp& op) {
       const auto seed = static_cast<uint64_t>(i + 1);
       cases.push_back(
           {fmt::format("{} {} in {}, seed {}", op.name, name_of(weights), name_of(interior), seed),
-           halves && op.tolerance > 0 ? rounding : op.tolerance, [=](const Backend& backend, int) {
+           halves && op.tolerance > 0 ? op.roundings * rounding : op.tolerance,
+           [=](const Backend& backend, int) {
              Draw draw(types.weights, types.interior, seed);
              return op.run(backend, draw);
            }});

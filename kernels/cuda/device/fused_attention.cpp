@@ -300,7 +300,10 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionBackward& op) {
 
 std::string FusedAttention::software() {
   if (!loading_problem().empty()) {
-    return fmt::format("without cuDNN, so attention is slower ({})", loading_problem());
+    return fmt::format(
+        "no cuDNN, so attention is slower: {} (install cuDNN 9, or add its folder to "
+        "LD_LIBRARY_PATH)",
+        loading_problem());
   }
   const size_t version = fe::detail::get_backend_version();
   return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -321,7 +324,8 @@ bool FusedAttention::run(cudaStream_t, const AttentionBackward&) {
   return false;
 }
 std::string FusedAttention::software() {
-  return "built without cuDNN, so attention is slower";
+  return "built without cuDNN, so attention is slower (run cmake/cudnn_frontend.sh and build "
+         "again)";
 }
 
 }  // namespace strata::kernels::cuda

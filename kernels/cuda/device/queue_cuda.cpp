@@ -99,8 +99,8 @@ void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
   check_op(cudaGetDevice(&before_), slot);
   use_device(slot);
   nvtxRangePushA(slot.name.data());
-  // Events cost a few microseconds between short ops. A busy queue begins an op when it ends the one
-  // before.
+  // Events cost a few microseconds between short ops. A busy queue begins an op when it ends the
+  // one before.
   slot.follows = !waits_ && is_busy();
   waits_ = false;
   if (!slot.follows) check_op(cudaEventRecord(slot.begin, stream_), slot);

@@ -29,8 +29,9 @@ struct Shared {
 };
 
 // A queue that is a stream. Each op has an event at its end, and one at its begin unless it follows
-// the op before at once, in a ring; a thread waits for the ends in order, and counts them. So nobody polls, and no call waits for the
-// whole device. `ranges` of ops are not checked here: kernels/emulated does that.
+// the op before at once, in a ring; a thread waits for the ends in order, and counts them. So
+// nobody polls, and no call waits for the whole device. `ranges` of ops are not checked here:
+// kernels/emulated does that.
 //
 // Memory: host memory that `copy` names should be pinned; otherwise the copy is slower, and the
 // call may wait for it. Code given to call() sees host memory only.
