@@ -19,15 +19,7 @@
 #include "kernels/sum_squares.h"
 
 // Every op: its name and its struct. Tables of backends and declarations are made from this list.
-#define STRATA_KERNEL_OPS(OP) \
-  STRATA_COMMON_OPS(OP)       \
-  STRATA_CACHE_OPS(OP)
-
-// The ops of devices whose description says `caches`; in other tables they are null.
-#define STRATA_CACHE_OPS(OP) OP(cached_attention, CachedAttention)
-
-// The ops of every device.
-#define STRATA_COMMON_OPS(OP)                  \
+#define STRATA_KERNEL_OPS(OP)                  \
   OP(matmul_forward, MatMulForward)            \
   OP(matmul_input, MatMulInput)                \
   OP(matmul_weight, MatMulWeight)              \
@@ -38,6 +30,7 @@
   OP(rope, Rope)                               \
   OP(attention_forward, AttentionForward)      \
   OP(attention_backward, AttentionBackward)    \
+  OP(cached_attention, CachedAttention)        \
   OP(glu_forward, GluForward)                  \
   OP(glu_backward, GluBackward)                \
   OP(embedding_forward, EmbeddingForward)      \

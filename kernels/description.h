@@ -19,7 +19,6 @@ struct DeviceDescription {
   KernelSet kernels = KernelSet::kCpu;
   int threads = 1;  // that run its kernels
   DType interior = DType::kF32;
-  bool caches = true;    // has the ops over a cache of keys and values, and products by_row
   bool contexts = true;  // attention takes a part of each sequence (kernels/context.h)
 
   // Limits of its ops. The width of an activation's row is a multiple of column_multiple.
@@ -34,7 +33,6 @@ inline DeviceDescription describe_cuda(DType weights) {
           .discrete = true,
           .kernels = KernelSet::kCuda,
           .interior = weights,
-          .caches = false,
           .contexts = false};
 }
 

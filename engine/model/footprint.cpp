@@ -154,12 +154,6 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
 void require_taken(const ModelSpec& spec, const BatchShape& shape,
                    const kernels::DeviceDescription& device) {
   kernels::require_possible(device);
-  if (shape.is_cached() && !device.caches) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("device: {}: it cannot generate text yet: its kernels have no cache of "
-                            "keys and values (use --device cpu)",
-                            device.name));
-  }
   if (shape.context.ranks > 1 && (!device.contexts || device.interior != DType::kF32)) {
     throw Error(
         ErrorCode::kConfig,

@@ -53,11 +53,12 @@ struct Shapes {
     for (const Projection& one : projections) {
       if (!backward) {
         bytes = std::max(
-            bytes,
-            kernels::workspace_bytes(
-                kernels::MatMulForward{
-                    .dtype = dtype, .rows = tokens(), .outputs = one.outputs, .inputs = inputs},
-                device));
+            bytes, kernels::workspace_bytes(kernels::MatMulForward{.dtype = dtype,
+                                                                   .rows = tokens(),
+                                                                   .outputs = one.outputs,
+                                                                   .inputs = inputs,
+                                                                   .by_row = batch.is_cached()},
+                                            device));
         continue;
       }
       const kernels::MatMulInput input{
@@ -293,8 +294,11 @@ HeadScratch head_scratch(const Shapes& s, const TokenRange& tokens) {
   for (int64_t count = least; count <= tokens.most; ++count) {
     const kernels::LinearCrossEntropy loss{
         .dtype = s.dtype, .rows = s.tokens(), .cols = s.a.hidden, .vocabulary = count};
-    const kernels::MatMulForward logits{
-        .dtype = s.dtype, .rows = s.batch.logit_rows(), .outputs = count, .inputs = s.a.hidden};
+    const kernels::MatMulForward logits{.dtype = s.dtype,
+                                        .rows = s.batch.logit_rows(),
+                                        .outputs = count,
+                                        .inputs = s.a.hidden,
+                                        .by_row = s.batch.is_cached()};
     if (!s.batch.is_cached()) {
       most.loss = std::max(most.loss, kernels::workspace_bytes(loss, s.device));
     }
@@ -363,6 +367,7 @@ kernels::CachedAttention cached_shape(const Architecture& a, const BatchShape& b
   op.heads = a.heads;
   op.kv_heads = a.kv_heads;
   op.head_size = a.head_size;
+  op.tokens = batch.tokens();
   op.rows = batch.cache_rows;
   op.cap = static_cast<float>(a.score_cap);
   op.window = a.window_of(layer);

@@ -39,6 +39,7 @@ inline int64_t widened_bytes(DType weights, int64_t weight_count, DType interior
 }
 
 inline int64_t bytes_needed(const MatMulForward& op, DType interior) {
+  if (op.by_row) return 0;
   return kLibraryBytes +
          widened_bytes(op.dtype, op.outputs * op.inputs, interior, op.rows * op.inputs);
 }
@@ -48,9 +49,6 @@ inline int64_t bytes_needed(const MatMulInput& op, DType interior) {
 }
 inline int64_t bytes_needed(const MatMulWeight& op, DType) {
   return std::max(kLibraryBytes, shares_bytes(op.rows, op.outputs));
-}
-inline int64_t bytes_needed(const CachedAttention&, DType) {
-  return 0;  // no such op there
 }
 inline int64_t bytes_needed(const RmsNormBackward& op, DType) {
   return shares_bytes(op.rows, op.cols);
@@ -151,6 +149,30 @@ inline int64_t bytes_needed(const AttentionForward& op, DType interior) {
 }
 inline int64_t bytes_needed(const AttentionBackward& op, DType interior) {
   return std::max(attention_layout(op, interior, true).bytes, fused_parts(op, interior).bytes);
+}
+
+// Attention over a cache by parts of the positions that a query sees: what each part leaves, for as
+// many heads of tokens at a time as fit kPartsBytes.
+inline constexpr int kPartPositions = 128;
+struct CachedParts {
+  int64_t parts = 0;   // of a head of a token, at most
+  int64_t floats = 0;  // of a part
+  int64_t items = 0;   // heads of tokens
+  int64_t bytes = 0;
+};
+inline CachedParts cached_parts(const CachedAttention& op) {
+  constexpr int64_t kPartsBytes = int64_t{32} << 20, kSums = 4;
+  const int64_t seen = op.window > 0 ? std::min(op.window, op.positions) : op.positions;
+  CachedParts parts = {.parts = ceil_div(seen, int64_t{kPartPositions}),
+                       .floats = kSums + round_up(op.head_size, kSums)};
+  const int64_t item_bytes = parts.parts * parts.floats * 4;
+  const int64_t most = std::max<int64_t>(kPartsBytes / item_bytes, 1);
+  parts.items = std::min(op.tokens * op.heads, most);
+  parts.bytes = parts.items * item_bytes;
+  return parts;
+}
+inline int64_t bytes_needed(const CachedAttention& op, DType) {
+  return cached_parts(op).bytes;
 }
 
 }  // namespace strata::kernels::cuda

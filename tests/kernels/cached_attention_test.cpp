@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over a cache equals attention over the whole sequences, and its bits depend on nothing
 // but the row: not on how its tokens are divided among calls, on other rows, on the cache's size or
-// on threads.
+// on threads. So it is on the CPU, for the host twin of the GPU's kernels, and on the GPU.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "tests/kernels/kernel_case.h"
+#include "tests/kernels/tested_device.h"
 
 namespace strata::kernels {
 namespace {
@@ -17,12 +18,13 @@ struct CacheShape {
 };
 
 // One token; heads off the vector; groups that fill no block of queries; windows within a tile and
-// over several; one kv head.
+// over several; one kv head; positions and windows beyond a part of the GPU's kernel.
 constexpr CacheShape kCacheShapes[] = {
-    {1, 1, 1, 1, 8, 0},       {2, 7, 4, 2, 6, 0},       {1, 65, 5, 5, 40, 0},
-    {3, 130, 4, 2, 64, 0},    {1, 150, 12, 4, 32, 0},   {2, 70, 8, 1, 128, 0},
-    {2, 200, 4, 2, 16, 50},   {1, 200, 3, 3, 24, 1},    {2, 260, 6, 2, 8, 64},
-    {2, 150, 4, 2, 32, 0, 5}, {1, 230, 2, 1, 20, 70, 3}};
+    {1, 1, 1, 1, 8, 0},       {2, 7, 4, 2, 6, 0},        {1, 65, 5, 5, 40, 0},
+    {3, 130, 4, 2, 64, 0},    {1, 150, 12, 4, 32, 0},    {2, 70, 8, 1, 128, 0},
+    {2, 200, 4, 2, 16, 50},   {1, 200, 3, 3, 24, 1},     {2, 260, 6, 2, 8, 64},
+    {2, 150, 4, 2, 32, 0, 5}, {1, 230, 2, 1, 20, 70, 3}, {1, 300, 2, 1, 12, 0},
+    {1, 400, 2, 2, 8, 150}};
 
 std::string name_of(const CacheShape& s) {
   return fmt::format("{}x{} heads {}/{} of {} window {} cap {}", s.rows, s.length, s.heads,
@@ -167,8 +169,11 @@ TEST(CachedAttention, EqualsAttentionOverTheWholeSequences) {
     SCOPED_TRACE(name_of(shape));
     const Floats wanted = attend_at_once(shape, ref_backend());
     for (const int64_t most : {1, 5, 300}) {
-      EXPECT_LE(largest_difference(attend_with_cache(shape, ref_backend(), {most}), wanted),
-                kF32Tolerance);
+      for (const Backend* backend : {&ref_backend(), &twin_backend()}) {
+        EXPECT_LE(largest_difference(attend_with_cache(shape, *backend, {most}), wanted),
+                  kF32Tolerance)
+            << most << " tokens a call, " << backend->name;
+      }
       for (const int64_t target : {int64_t{0}, int64_t{HWY_SSE4}, int64_t{HWY_AVX2}}) {
         const OnlyTarget only(target);
         EXPECT_LE(largest_difference(attend_with_cache(shape, cpu_backend(), {most}), wanted),
@@ -179,23 +184,45 @@ TEST(CachedAttention, EqualsAttentionOverTheWholeSequences) {
   }
 }
 
-TEST(CachedAttention, BitsDependOnTheRowAlone) {
-  for (const CacheShape& shape : kCacheShapes) {
-    SCOPED_TRACE(name_of(shape));
-    for (const int64_t target : {int64_t{0}, int64_t{HWY_AVX2}}) {
-      const OnlyTarget only(target);
-      const Floats wanted = attend_with_cache(shape, cpu_backend(), {1});
-      const std::vector<Division> divisions = {
-          {1, false}, {7},          {7, false},      {64},
-          {300},      {300, false}, {9, true, 2, 0}, {1, true, 1, 200}};
-      for (const Division& division : divisions) {
-        for (const int threads : {1, 3}) {
-          EXPECT_TRUE(same_bits(attend_with_cache(shape, cpu_backend(), division, threads), wanted))
-              << division.most << " tokens a call, " << threads << " threads";
-        }
-      }
+void expect_bits_of_the_row(const CacheShape& shape, const Backend& backend,
+                            const std::vector<int>& threads) {
+  SCOPED_TRACE(name_of(shape) + " on " + backend.name);
+  const Floats wanted = attend_with_cache(shape, backend, {1});
+  const std::vector<Division> divisions = {
+      {1, false}, {7}, {7, false}, {64}, {300}, {300, false}, {9, true, 2, 0}, {1, true, 1, 200}};
+  for (const Division& division : divisions) {
+    for (const int count : threads) {
+      EXPECT_TRUE(same_bits(attend_with_cache(shape, backend, division, count), wanted))
+          << division.most << " tokens a call, " << count << " threads";
     }
   }
+}
+
+TEST(CachedAttention, BitsDependOnTheRowAlone) {
+  for (const CacheShape& shape : kCacheShapes) {
+    for (const int64_t target : {int64_t{0}, int64_t{HWY_AVX2}}) {
+      const OnlyTarget only(target);
+      expect_bits_of_the_row(shape, cpu_backend(), {1, 3});
+    }
+    expect_bits_of_the_row(shape, twin_backend(), {1});
+  }
+}
+
+// So many positions that the scratch holds the parts of some tokens alone.
+constexpr CacheShape kManyItems = {1, 300, 2, 1, 8, 0};
+constexpr Division kManyParts = {300, true, 0, 200000};
+
+TEST(CachedAttention, TokensThatTheScratchHoldsInTurnHaveTheSameBits) {
+  EXPECT_TRUE(same_bits(attend_with_cache(kManyItems, twin_backend(), kManyParts),
+                        attend_with_cache(kManyItems, twin_backend(), {300})));
+}
+
+TEST(CachedAttention, OnTheDeviceBitsDependOnTheRowAlone) {
+  const Backend* device = tested_device();
+  if (device == nullptr) GTEST_SKIP() << "STRATA_TEST_PLUGIN names no folder of the plugin";
+  for (const CacheShape& shape : kCacheShapes) expect_bits_of_the_row(shape, *device, {1});
+  EXPECT_TRUE(same_bits(attend_with_cache(kManyItems, *device, kManyParts),
+                        attend_with_cache(kManyItems, *device, {300})));
 }
 
 }  // namespace

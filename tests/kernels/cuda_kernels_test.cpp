@@ -93,6 +93,29 @@ std::vector<Floats> products(const Backend& backend, Draw& draw) {
   return {y.values(), dx.values(), dw.values(), dbias.values()};
 }
 
+std::vector<Floats> row_products(const Backend& backend, Draw& draw) {
+  const int64_t m = draw.size(1, 20), n = draw.size(1, 60), k = draw.size(1, 1300);
+  const int64_t x_stride = k + draw.size(0, 8), y_stride = n + draw.size(0, 8);
+  const bool accumulate = draw.flag(), biased = draw.flag();
+  Drawn x(draw, draw.interior, m * x_stride, 1);
+  Drawn y(draw, draw.flag() ? draw.interior : DType::kF32, m * y_stride, 2);
+  Drawn w(draw, draw.weights, n * k, 3), bias(draw, draw.weights, n, 4);
+  run_op<&Backend::matmul_forward>(backend, draw,
+                                   MatMulForward{.dtype = draw.weights,
+                                                 .rows = m,
+                                                 .outputs = n,
+                                                 .inputs = k,
+                                                 .x = x,
+                                                 .x_stride = x_stride,
+                                                 .w = w.data(),
+                                                 .bias = biased ? bias.data() : nullptr,
+                                                 .y = y,
+                                                 .y_stride = y_stride,
+                                                 .accumulate = accumulate && !biased,
+                                                 .by_row = true});
+  return {y.values()};
+}
+
 // With kParts, by up to 4 ranks with a part of the vocabulary each.
 template <bool kParts>
 std::vector<Floats> loss(const Backend& backend, Draw& draw) {
@@ -200,6 +223,58 @@ std::vector<Floats> attention(const Backend& backend, Draw& draw) {
   return {o.values(), lse.values(), dq.values(), dk.values(), dv.values()};
 }
 
+// Three calls with new tokens of some rows each. For two seeds, heads with more packs than a block
+// has threads.
+std::vector<Floats> cached(const Backend& backend, Draw& draw) {
+  const bool wide = draw.seed() % 6 == 0;
+  const int64_t kv_heads = draw.size(1, wide ? 1 : 3), heads = kv_heads * draw.size(1, 3);
+  const int64_t size = wide ? draw.size(513, 600) : draw.size(1, 40);
+  const int64_t rows = draw.size(1, 3), most = draw.size(1, wide ? 20 : 60), calls = 3;
+  const int64_t window = draw.flag() ? 0 : draw.size(1, 2 * most);
+  const int64_t seen = window > 0 ? std::min(window + most, calls * most) : calls * most;
+  CachedAttention op = {.heads = heads,
+                        .kv_heads = kv_heads,
+                        .head_size = size,
+                        .rows = rows,
+                        .positions = round_up(seen, kCacheTile),
+                        .scale = 0.4f,
+                        .cap = draw.flag() ? 0.0f : 2.0f,
+                        .window = window,
+                        .q_stride = heads * size + draw.size(0, 8),
+                        .k_stride = kv_heads * size + draw.size(0, 8),
+                        .v_stride = kv_heads * size + draw.size(0, 8),
+                        .o_stride = heads * size + draw.size(0, 8)};
+  Scratch cache(cache_bytes(op, draw.interior));
+  op.cache = {cache.lend().data, draw.interior};
+  std::vector<int32_t> ends(static_cast<size_t>(rows));
+  std::vector<Floats> outputs;
+  for (int64_t call = 0; call < calls; ++call) {
+    std::vector<int32_t> row, position;
+    for (int32_t r = 0; r < rows; ++r) {
+      for (int64_t count = draw.size(1, most); count > 0; --count) {
+        row.push_back(r);
+        position.push_back(ends[static_cast<size_t>(r)]++);
+      }
+    }
+    op.tokens = std::ssize(row);
+    op.row = row.data();
+    op.position = position.data();
+    const auto drawn = [&](int64_t stride, int seed, float scale) {
+      return Drawn(draw, draw.interior, op.tokens * stride, static_cast<uint64_t>(4 * call + seed),
+                   scale);
+    };
+    Drawn q = drawn(op.q_stride, 1, 2.0f), k = drawn(op.k_stride, 2, 2.0f);
+    Drawn v = drawn(op.v_stride, 3, 1.0f), o = drawn(op.o_stride, 4, 1.0f);
+    op.q = q;
+    op.k = k;
+    op.v = v;
+    op.o = o;
+    run_op<&Backend::cached_attention>(backend, draw, op);
+    outputs.push_back(o.values());
+  }
+  return outputs;
+}
+
 // Sums of up to 2100 terms in f32, and exponentials of f32 logits.
 constexpr float kSums = 6e-6f, kExponentials = 2e-5f;
 
@@ -211,9 +286,11 @@ const DrawnOp kOps[] = {{"rms norm", rms_norm, kSums},
                         {"elementwise", elementwise, 0.0f},
                         {"updates", updates, 0.0f, false, 6},
                         {"products", products, kSums, true},
+                        {"products by row", row_products, kSums, true},
                         {"loss", loss<false>, kExponentials, true},
                         {"loss of parts", loss<true>, kExponentials, true},
                         {"attention", attention<false>, kExponentials, true},
+                        {"attention over a cache", cached, kExponentials, true},
                         {"fused attention", attention<true>, kExponentials, true, 12, 3}};
 
 class CudaKernels : public testing::TestWithParam<DrawnOp> {};

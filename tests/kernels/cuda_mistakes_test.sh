@@ -40,6 +40,15 @@ cross_entropy.h|const float hit = col + i == target ? 1.0f : 0.0f;|const float h
 cross_entropy.h|targets[row] - first;|targets[row];
 cross_entropy.h| * std::exp(double{of(rank, row)[0]} - most);|;
 matmul.h|.accumulate = op.accumulate \|\| op.bias != nullptr|.accumulate = op.accumulate
+row_product.h|row + r < rows ? row + r : rows - 1|row < rows ? row : rows - 1
+row_product.h|if (bias != nullptr) value +=|if (bias != nullptr) value =
+row_product.h|wide ? add_to<F32>(at, value) : add_to<X>(at, value)|add_to<X>(at, value)
+cached_attention.h|position[token] - window + 1|position[token] - window
+cached_attention.h|while (tile >= layout.tiles) tile -= layout.tiles;|
+cached_attention.h|for (int i = thread / width; i < part.count; i += sharing)|for (int i = 0; i < part.count; i += sharing)
+cached_attention.h|const int64_t kv = head / (heads / layout.kv_heads)|const int64_t kv = head % layout.kv_heads
+cached_attention.h|result[0] = expf(result[0] - largest);|result[0] = 1.0f;
+cached_attention.h|for (int from = thread; from < sharing * width; from += width)|for (int from = thread; from < width; from += width)
 attention_rows.h|row - window + 1 > key) key = row - window + 1|row - window > key) key = row - window
 attention_rows.h|(dp[at] - delta)|dp[at]
 attention.h|.accumulate = true,|

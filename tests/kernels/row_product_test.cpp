@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products by_row equal the plain loops within rounding, and a row has the bits that it has alone,
-// on every instruction set.
+// on every instruction set, for the host twin of the GPU's kernels, and on the GPU.
 #include <fmt/format.h>
 
 #include "tests/kernels/kernel_case.h"
+#include "tests/kernels/tested_device.h"
 
 namespace strata::kernels {
 namespace {
@@ -81,28 +82,37 @@ TEST(RowProduct, AgreesWithThePlainLoops) {
   expect_agrees_and_repeats(cases);
 }
 
+void expect_bits_of_rows_alone(const Backend& backend, int threads) {
+  for (const RowProduct& product : row_products()) {
+    const RowShape& s = product.shape;
+    const auto bits_of = [&](int64_t first, int64_t count) {
+      const KernelCase one = {"", 0.0f, [&](const Backend& on, int of) {
+                                return std::vector<Floats>{run_rows(product, on, of, first, count)};
+                              }};
+      return run_with_threads(one, backend, threads).front();
+    };
+    const Floats all = bits_of(0, s.rows);
+    const int64_t stride = s.outputs + 5;
+    for (const int64_t row : {int64_t{0}, s.rows / 2, s.rows - 1}) {
+      const Floats alone = bits_of(row, 1);
+      EXPECT_TRUE(same_bits(alone, {all.begin() + row * stride, all.begin() + (row + 1) * stride}))
+          << name_of(product) << ", row " << row << " on " << backend.name;
+    }
+  }
+}
+
 TEST(RowProduct, ARowHasTheBitsThatItHasAlone) {
   for (const int64_t target : {int64_t{0}, int64_t{HWY_SSE4}, int64_t{HWY_AVX2}}) {
     const OnlyTarget only(target);
-    for (const RowProduct& product : row_products()) {
-      const RowShape& s = product.shape;
-      const auto bits_of = [&](int64_t first, int64_t count) {
-        const KernelCase one = {
-            "", 0.0f, [&](const Backend& on, int threads) {
-              return std::vector<Floats>{run_rows(product, on, threads, first, count)};
-            }};
-        return run_with_threads(one, cpu_backend(), 2).front();
-      };
-      const Floats all = bits_of(0, s.rows);
-      const int64_t stride = s.outputs + 5;
-      for (const int64_t row : {int64_t{0}, s.rows / 2, s.rows - 1}) {
-        const Floats alone = bits_of(row, 1);
-        EXPECT_TRUE(
-            same_bits(alone, {all.begin() + row * stride, all.begin() + (row + 1) * stride}))
-            << name_of(product) << ", row " << row;
-      }
-    }
+    expect_bits_of_rows_alone(cpu_backend(), 2);
   }
+  expect_bits_of_rows_alone(twin_backend(), 1);
+}
+
+TEST(RowProduct, OnTheDeviceARowHasTheBitsThatItHasAlone) {
+  const Backend* device = tested_device();
+  if (device == nullptr) GTEST_SKIP() << "STRATA_TEST_PLUGIN names no folder of the plugin";
+  expect_bits_of_rows_alone(*device, 1);
 }
 
 }  // namespace

@@ -81,9 +81,9 @@ class CudaDevice : public Device {
   const DeviceOps& ops() const override {
     static constexpr DeviceOps kOps = {.name = "cuda",
 #define STRATA_OP(member, Op) .member = issue_##member,
-                                       STRATA_COMMON_OPS(STRATA_OP)
+                                       STRATA_KERNEL_OPS(STRATA_OP)
 #undef STRATA_OP
-                                           .cached_attention = nullptr};
+    };
     return kOps;
   }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {

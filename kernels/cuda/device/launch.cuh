@@ -10,10 +10,6 @@
 // Runs kernels on the stream of a queue (see ops/launch.h).
 namespace strata::kernels::cuda {
 
-// A struct whose kernel uses block.scratch says so.
-template <typename Body>
-inline constexpr bool kUsesScratch = requires { Body::kUsesScratch; };
-
 class DeviceBlock {
  public:
   __device__ explicit DeviceBlock(double* scratch_in)
@@ -81,8 +77,7 @@ class StreamLaunch {
   void blocks(int64_t count, int threads, const Body& body) const {
     if (count == 0) return;
     STRATA_CHECK(count <= INT32_MAX && threads <= kThreadsMax);
-    size_t scratch = 0;
-    if constexpr (kUsesScratch<Body>) scratch = sizeof(double) * static_cast<size_t>(threads);
+    const size_t scratch = sizeof(double) * scratch_of<Body>() * static_cast<size_t>(threads);
     run_blocks<<<static_cast<unsigned>(count), static_cast<unsigned>(threads), scratch,
                  queue_.stream()>>>(body);
     queue_.check_launch();
@@ -110,10 +105,10 @@ class StreamLaunch {
 };
 
 // Defines an op of the device's table in a .cu file.
-#define STRATA_CUDA_OP(member, Op)           \
-  void issue_##member(Queue& queue, const Op& op) { \
+#define STRATA_CUDA_OP(member, Op)                   \
+  void issue_##member(Queue& queue, const Op& op) {  \
     StreamLaunch on(static_cast<CudaQueue&>(queue)); \
-    member(on, op);                                 \
+    member(on, op);                                  \
   }
 
 }  // namespace strata::kernels::cuda

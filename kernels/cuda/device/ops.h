@@ -7,7 +7,7 @@
 namespace strata::kernels::cuda {
 
 #define STRATA_OP(member, Op) void issue_##member(Queue& queue, const Op& op);
-STRATA_COMMON_OPS(STRATA_OP)
+STRATA_KERNEL_OPS(STRATA_OP)
 #undef STRATA_OP
 
 }  // namespace strata::kernels::cuda

@@ -163,7 +163,7 @@ struct CrossEntropyRow {
 
 // Adds the losses of a chunk to the sum, rows ascending.
 struct AddLosses {
-  static constexpr bool kUsesScratch = true;
+  static constexpr int kScratch = 1;
   const double* losses;
   int64_t rows;
   bool first;

@@ -24,7 +24,7 @@
 //                                     tree, for w = 16, 8, 4, 2, 1:
 //                                     part[t] = combine(part[t], part[t + w]), t < w;
 //                                     then the warps, ascending
-//   block.scratch                     doubles, one for each thread
+//   block.scratch                     doubles, Body::kScratch for each thread; none without that
 //
 // A thread keeps nothing from one call of the block to the next. So loops over blocks and threads
 // on the host give the order of every sum, and the bits, of the device.
@@ -43,6 +43,22 @@ inline int threads_for(int64_t cols, int packs, int most) {
 inline int row_threads(int64_t cols) {
   return threads_for(cols, 4, kThreadsMax);
 }
+
+template <typename Body>
+constexpr int scratch_of() {
+  if constexpr (requires { Body::kScratch; }) return Body::kScratch;
+  return 0;
+}
+
+// Before a loop whose rounds, four of them or all, are to have their loads in flight together, or
+// whose indices are to be constants.
+#ifdef __CUDA_ARCH__
+#define STRATA_UNROLL_4 _Pragma("unroll 4")
+#define STRATA_UNROLL _Pragma("unroll")
+#else
+#define STRATA_UNROLL_4
+#define STRATA_UNROLL
+#endif
 
 struct Sum {
   template <typename T>

@@ -4,6 +4,7 @@
 #include "kernels/cuda/ops/column_sums.h"
 #include "kernels/cuda/ops/elementwise.h"
 #include "kernels/cuda/ops/product.h"
+#include "kernels/cuda/ops/row_product.h"
 #include "kernels/matmul.h"
 
 // Products with a weight matrix. A bias is written first and the product added to it, so that the
@@ -84,6 +85,7 @@ struct BiasPack {
 template <typename On>
 void matmul_forward(On& on, const MatMulForward& op) {
   STRATA_CHECK(op.rows > 0 && op.outputs > 0 && op.inputs > 0);
+  if (op.by_row) return row_product(on, op);
   const int64_t y_stride = stride_or(op.y_stride, op.outputs);
   if (op.bias != nullptr) {
     with_both(op.dtype, op.y.dtype, [&](auto t, auto i) {

@@ -88,7 +88,7 @@ struct Ranges {
 // The sums of kSquaresPerBlock blocks of kSumSquaresBlock elements each, 16 threads a sum.
 inline constexpr int kSquaresLanes = 16, kSquaresPerBlock = 8;
 struct SumSquaresBlocks {
-  static constexpr bool kUsesScratch = true;
+  static constexpr int kScratch = 1;
   const float* x;
   Ranges ranges;
   int64_t all;  // sums
@@ -128,7 +128,7 @@ struct SumSquaresBlocks {
 
 // Blocks beyond the end of the last range have the sum 0, which changes no bit.
 struct SumSquaresTotal {
-  static constexpr bool kUsesScratch = true;
+  static constexpr int kScratch = 1;
   const double* sums;
   int64_t blocks;
   SquaresPartial* out;

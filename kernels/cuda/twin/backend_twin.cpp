@@ -21,7 +21,7 @@ float element_of(ConstInterior matrix, const Operand& from, int64_t row, int64_t
     const HostLaunch on;                \
     member(on, op);                     \
   }
-STRATA_COMMON_OPS(STRATA_OP)
+STRATA_KERNEL_OPS(STRATA_OP)
 #undef STRATA_OP
 
 }  // namespace
@@ -51,9 +51,9 @@ Backend make_cuda_twin(const Backend& files) {
   return {
       {.name = "cuda twin",
 #define STRATA_OP(member, Op) .member = cuda::member##_on_host,
-       STRATA_COMMON_OPS(STRATA_OP)
+       STRATA_KERNEL_OPS(STRATA_OP)
 #undef STRATA_OP
-           .cached_attention = nullptr},
+      },
       files.convert_in,
       files.convert_out,
       KernelSet::kCuda,

@@ -13,8 +13,10 @@ namespace strata::kernels::cuda {
 
 class HostBlock {
  public:
-  explicit HostBlock(int threads_in)
-      : threads(threads_in), memory_(static_cast<size_t>(threads_in)), scratch(memory_.data()) {}
+  HostBlock(int threads_in, int scratch_in)
+      : threads(threads_in),
+        memory_(static_cast<size_t>(threads_in * scratch_in)),
+        scratch(memory_.data()) {}
 
   const int threads;
 
@@ -49,7 +51,7 @@ class HostLaunch {
   template <typename Body>
   void blocks(int64_t count, int threads, const Body& body) const {
     STRATA_CHECK(threads <= kThreadsMax && (threads & (threads - 1)) == 0);
-    HostBlock block(threads);
+    HostBlock block(threads, scratch_of<Body>());
     for (int64_t index = 0; index < count; ++index) body(block, index);
   }
 
