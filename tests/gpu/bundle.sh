@@ -16,7 +16,7 @@ models=(gqa_untied tinyllama_bf16 gpt2 qwen3 gemma2 window)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-mkdir -p "$work/bundle/bin" "$work/bundle/lib" "$work/bundle/tests/data/model"
+mkdir -p "$work/bundle/bin" "$work/bundle/lib" "$work/bundle/tests/data/model" "$work/bundle/tests/data/cli"
 for program in "${programs[@]}"; do
   if [[ ! -e $build/$program ]]; then
     echo "bundle.sh: $build/$program is missing (build it: cmake --build $build)" >&2
@@ -29,6 +29,7 @@ ldd "$work"/bundle/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u
   grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so|/lib(cublas|cublasLt|cudnn|nccl|cuda)[^/]*\.so' |
   xargs -I{} cp -L {} "$work/bundle/lib/"
 for model in "${models[@]}"; do cp -r "$root/tests/data/model/$model" "$work/bundle/tests/data/model/"; done
+cp "$root/tests/data/cli/harbour.txt" "$work/bundle/tests/data/cli/"
 cp "$root/tests/gpu/run.sh" "$root/tests/gpu/store.py" "$work/bundle/"
 mkdir "$work/bundle/python"
 cp -r "$root/bindings/python/strata" "$work/bundle/python/"

@@ -3,7 +3,7 @@
 # What works on this machine's GPU, as one table: a line for each part, PASS, FAIL or SKIP with the reason, and the
 # figures below it. Under ten minutes.
 #
-#   run.sh [PART...]     parts: doctor kernels train store figures sanitizer (all of them)
+#   run.sh [PART...]     parts: doctor kernels train generate store figures sanitizer (all of them)
 #
 # Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
 # folder for what each part printed.
@@ -14,7 +14,7 @@ logs=${LOGS:-$(mktemp -d)}
 mkdir -p "$logs"
 if [[ -d $here/bin ]]; then
   bin=$here/bin
-  data=$here/tests/data/model
+  data=$here/tests/data/model text=$here/tests/data/cli/harbour.txt
   export LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}
   strata=$bin/strata tests=$bin/kernels_tests bench=$bin/device_bench
   library=$bin/libstrata.so package=$here/python
@@ -22,7 +22,7 @@ else
   root=$(cd "$here/../.." && pwd)
   build=${BUILD:-$root/build}
   bin=$build/bindings/cli
-  data=$root/tests/data/model
+  data=$root/tests/data/model text=$root/tests/data/cli/harbour.txt
   strata=$bin/strata tests=$build/tests/kernels/kernels_tests bench=$build/benchmarks/device_bench
   library=$build/bindings/c/libstrata.so package=$root/bindings/python
 fi
@@ -150,6 +150,55 @@ PYTHON
   fi
 }
 
+# generated NAME TOKENS DEVICE RECIPE OPTIONS...: the texts that the model of part_generate writes; how long it took is in
+# generated-NAME.us.
+generated() {
+  local out=$logs/generated-$1 tokens=$2 device=$3 recipe=$4 begin end
+  shift 4
+  begin=$(date +%s%N)
+  "$strata" generate --model "$logs/writer" --prompt "The harbour at night" --prompt "A ship" --prompt So \
+    --max-new-tokens "$tokens" --temperature 0 --device "$device" --recipe "$recipe" "$@" > "$out" 2> "$out.log" || return 1
+  end=$(date +%s%N)
+  echo $(((end - begin) / 1000)) > "$out.us"
+  cat "$out"
+}
+
+# The texts of a random model: in fp32 those of the CPU, in bf16 the same for all prompts together and one at a time. The
+# rate is that of the tokens after the first one.
+part_generate() {
+  rm -rf "$logs/writer"
+  if ! "$strata" init --data "$text" --out "$logs/writer" --vocab-size 500 --hidden 1024 --layers 8 --heads 16 \
+    --kv-heads 4 --tied off --recipe fp32 > "$logs/init" 2>&1; then
+    report generate FAIL "$(tail -n 1 "$logs/init")"
+    return
+  fi
+  local recipe device long bad=0
+  declare -A texts rates
+  for recipe in fp32 bf16; do
+    for device in cpu cuda; do
+      generated "$device-$recipe-1" 1 "$device" "$recipe" > "$logs/first" || bad=$((bad + 1))
+      texts[$device-$recipe]=$(generated "$device-$recipe-33" 33 "$device" "$recipe") || bad=$((bad + 1))
+      long=$(cat "$logs/generated-$device-$recipe-33.us" 2> /dev/null || echo 0)
+      rates[$device-$recipe]=$(((96 * 1000000) / (long - $(cat "$logs/generated-$device-$recipe-1.us" 2> /dev/null || echo 0) + 1)))
+    done
+  done
+  texts[alone]=$(generated alone 33 cuda bf16 --micro-batch 1) || bad=$((bad + 1))
+  if ((bad > 0)); then
+    report generate FAIL "$bad of 9 runs end with an error; the last line of each log:"
+    tail -q -n 1 "$logs"/generated-*.log | sed 's/^/    /' | sort -u
+  elif [[ -z ${texts[cuda-fp32]} || ${texts[cuda-fp32]} != "${texts[cpu-fp32]}" ]]; then
+    report generate FAIL "in fp32 the texts are not those of the CPU"
+    diff "$logs/generated-cpu-fp32-33" "$logs/generated-cuda-fp32-33" | head -n 6 | sed 's/^/    /'
+  elif [[ ${texts[cuda-bf16]} != "${texts[alone]}" ]]; then
+    report generate FAIL "in bf16 three prompts together have other texts than one at a time"
+  else
+    report generate PASS "the CPU's texts in fp32, and the same texts for prompts together and one at a time"
+    for recipe in fp32 bf16; do
+      echo "    $recipe, 3 texts: ${rates[cpu-$recipe]} tokens/s on the CPU, ${rates[cuda-$recipe]} on the GPU"
+    done
+  fi
+}
+
 # A PyTorch model that computes on the GPU over a store.
 part_store() {
   mkdir -p "$logs/store"
@@ -192,10 +241,10 @@ part_sanitizer() {
 }
 
 parts=("$@")
-if ((${#parts[@]} == 0)); then parts=(doctor kernels train store figures sanitizer); fi
+if ((${#parts[@]} == 0)); then parts=(doctor kernels train generate store figures sanitizer); fi
 for part in "${parts[@]}"; do
   if ! declare -F "part_$part" > /dev/null; then
-    echo "run.sh: no part $part (doctor kernels train store figures sanitizer)" >&2
+    echo "run.sh: no part $part (doctor kernels train generate store figures sanitizer)" >&2
     exit 2
   fi
   "part_$part"
