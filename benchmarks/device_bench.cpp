@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures of a device: copies over the link and within its memory, the memory-bound kernels as
-// shares of its copy bandwidth, products, attention. Times are the device's own, the median of
-// rounds after a warm-up; operands are random.
+// shares of its copy bandwidth, products, attention, the ops of generation. Times are the device's
+// own, the median of rounds after a warm-up; operands are random.
 //
 //   device_bench FOLDER [SCALE]   FOLDER: of the plugin; "emulated": the emulated device. SCALE
 //                                 divides the sizes (1)
@@ -258,6 +258,59 @@ void measure_attention(Bench& bench, const kernels::DeviceOps& ops, int64_t batc
         bench.seconds([&](auto& q) { ops.attention_backward(q, back); }), "GFLOP/s");
 }
 
+// Products by row, of few tokens and of a prompt; one new token of each text over a long cache;
+// 32 query heads over 8.
+void measure_generation(Bench& bench, const kernels::DeviceOps& ops, double copy) {
+  const int64_t inputs = bench.scaled(4096), outputs = bench.scaled(16384);
+  const double weights = static_cast<double>(inputs * outputs);
+  for (const int64_t rows : {int64_t{1}, int64_t{8}, int64_t{16}, bench.scaled(1024)}) {
+    bench.restart();
+    const kernels::MatMulForward op = {.dtype = DType::kBF16,
+                                       .rows = rows,
+                                       .outputs = outputs,
+                                       .inputs = inputs,
+                                       .x = bench.half(rows * inputs),
+                                       .w = bench.half(outputs * inputs).data,
+                                       .y = bench.half(rows * outputs),
+                                       .by_row = true};
+    const double seconds = bench.seconds([&](auto& q) { ops.matmul_forward(q, op); });
+    const auto name = fmt::format("product by row, {} rows", rows);
+    rows <= 16 ? print(name.c_str(), 2 * weights, seconds, "GB/s", copy)
+               : print(name.c_str(), 2 * weights * static_cast<double>(rows), seconds, "GFLOP/s");
+  }
+  const int64_t length = bench.scaled(8192), size = 128, heads = 32, kv_heads = 8;
+  for (const int64_t texts : {1, 16}) {
+    bench.restart();
+    std::vector<int32_t> row,
+        position(static_cast<size_t>(texts), static_cast<int32_t>(length - 1));
+    for (int32_t i = 0; i < texts; ++i) row.push_back(i);
+    auto* rows = reinterpret_cast<int32_t*>(bench.take(4 * texts));
+    auto* positions = reinterpret_cast<int32_t*>(bench.take(4 * texts));
+    bench.run([&](auto& q) {
+      q.copy(rows, row.data(), 4 * texts);
+      q.copy(positions, position.data(), 4 * texts);
+    });
+    kernels::CachedAttention op = {.tokens = texts,
+                                   .heads = heads,
+                                   .kv_heads = kv_heads,
+                                   .head_size = size,
+                                   .rows = texts,
+                                   .positions = (length + 63) / 64 * 64,
+                                   .scale = 0.09f,
+                                   .row = rows,
+                                   .position = positions,
+                                   .q = bench.half(texts * heads * size),
+                                   .k = bench.half(texts * kv_heads * size),
+                                   .v = bench.half(texts * kv_heads * size),
+                                   .o = bench.half(texts * heads * size)};
+    op.cache = {bench.take(cache_bytes(op, DType::kBF16)), DType::kBF16};
+    bench.lend(op);
+    print(fmt::format("attention over a cache, {} x {}", texts, length).c_str(),
+          static_cast<double>(4 * texts * length * kv_heads * size),
+          bench.seconds([&](auto& q) { ops.cached_attention(q, op); }), "GB/s", copy);
+  }
+}
+
 void measure_others(Bench& bench, const kernels::DeviceOps& ops) {
   bench.restart();
   const int64_t count = bench.scaled(int64_t{1} << 28);
@@ -317,6 +370,7 @@ int measure(const std::string& folder, int64_t scale) {
     measure_attention(bench, device->ops(), 1, bench.scaled(4096), size);
     measure_attention(bench, device->ops(), 8, bench.scaled(2048), size);
   }
+  measure_generation(bench, device->ops(), copy);
   return 0;
 }
 
