@@ -289,14 +289,5 @@ TEST_F(CachedGeneration, KeysAndValuesAreInTheLedger) {
   EXPECT_EQ(bytes, wanted);
 }
 
-TEST_F(CachedGeneration, IsRefusedOnDevicesWithoutACache) {
-  test::Draw draw(1);
-  const model::ModelSpec spec = spec_of(draw, model::families()[0]);
-  plan::PlanInput input =
-      input_of(spec, Recipe::kFp32, {.length = 8, .cache_rows = 1, .cache_positions = 20});
-  input.device = kernels::describe_cuda(DType::kF32);
-  EXPECT_THROW(plan::smallest_placement(input), Error);
-}
-
 }  // namespace
 }  // namespace strata
