@@ -38,7 +38,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--cases", default="resident,host,nvme")
     parser.add_argument("--device-memory", default="12GiB")
-    parser.add_argument("--host-memory", default="8GiB")
+    parser.add_argument("--host-memory", default="3GiB")
     parser.add_argument("--nvme", default="")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--without-torch", action="store_true")
