@@ -16,7 +16,7 @@ struct Rates {
   double io_latency_s = 0;  // after the last byte, until the completion is seen
 
   double matmul_flops_per_s = 0;
-  double compute_overhead_s = 0;  // of each compute op
+  double compute_overhead_s = 0;  // of each compute op, and of each update on a discrete device
   double memory_bytes_per_s = 0;
   double optimizer_overhead_s = 0;  // of each op on the optimizer lane
 
@@ -26,8 +26,10 @@ struct Rates {
   int cores = 1;
   double io_cpu_s_per_byte = 0;  // core time for moving a byte, taken from compute and optimizer
 
-  // A discrete device's memory bandwidth, for updates there.
+  // A discrete device's memory bandwidth, for updates there. While compute and updates are both
+  // busy on it, each runs at `device_shared_speed`: 0.5 is as if they took turns.
   double device_memory_bytes_per_s = 0;
+  double device_shared_speed = 0.5;
   double upload_bytes_per_s = 0;
   double download_bytes_per_s = 0;
   double transfer_latency_s = 0;  // of each upload and download

@@ -198,6 +198,9 @@ class Simulation {
     if (options_.keep_times) time_of(name, number).begin_s = now_s_;
     if (!runs(op)) return end_after(name, number, 0);
     if (fixed_) return end_after(name, number, duration_s_[index]);
+    const auto move = [&](double rate, double latency_s) {
+      end_after(name, number, link_s(op, rate, latency_s));
+    };
     switch (name) {
       case Lane::kCompute:
         compute_ = {true, over(op.flops, rates_.matmul_flops_per_s) + rates_.compute_overhead_s};
@@ -212,21 +215,18 @@ class Simulation {
         drive_.add(queue_of(name), number, static_cast<double>(op.bytes));
         break;
       case Lane::kUpload:
-        return end_after(name, number,
-                         link_s(op, rates_.upload_bytes_per_s, rates_.transfer_latency_s));
+        return move(rates_.upload_bytes_per_s, rates_.transfer_latency_s);
       case Lane::kDownload:
-        return end_after(name, number,
-                         link_s(op, rates_.download_bytes_per_s, rates_.transfer_latency_s));
+        return move(rates_.download_bytes_per_s, rates_.transfer_latency_s);
       case Lane::kCommInner:
-        return end_after(name, number,
-                         link_s(op, rates_.inner_or_comm_bytes_per_s(), rates_.comm_latency_s));
+        return move(rates_.inner_or_comm_bytes_per_s(), rates_.comm_latency_s);
       case Lane::kComm:
       case Lane::kCommStage:
-        return end_after(name, number, link_s(op, rates_.comm_bytes_per_s, rates_.comm_latency_s));
+        return move(rates_.comm_bytes_per_s, rates_.comm_latency_s);
       case Lane::kUpdate:
-        return end_after(
-            name, number,
-            link_s(op, rates_.device_memory_bytes_per_s, rates_.optimizer_overhead_s * parts(op)));
+        update_ = {true, link_s(op, rates_.device_memory_bytes_per_s,
+                                rates_.compute_overhead_s * parts(op))};
+        break;
     }
   }
 
@@ -280,26 +280,29 @@ class Simulation {
     const double taken = moving * rates_.io_cpu_s_per_byte / std::max(1, rates_.cores);
     const double free = std::max(kLeastCoreShare, 1 - taken);
     const bool both = compute_.active && optimizer_.active && rates_.shared_cores;
-    compute_.speed = (both ? rates_.shared_speed : 1) * (rates_.shared_cores ? free : 1);
+    const double on_device = compute_.active && update_.active ? rates_.device_shared_speed : 1;
+    compute_.speed =
+        (both ? rates_.shared_speed : 1) * (rates_.shared_cores ? free : 1) * on_device;
     optimizer_.speed = (both ? rates_.shared_speed : 1) * free;
+    update_.speed = on_device;
   }
 
   // Moves the clock to the next event and completes the work that ends there. Returns false when no
   // work is running.
   bool advance() {
     set_speeds();
-    const double compute_s = compute_.next_s();
-    const double optimizer_s = optimizer_.next_s();
-    double dt = std::min({compute_s, optimizer_s, drive_.next_s()});
+    const double compute_s = compute_.next_s(), optimizer_s = optimizer_.next_s();
+    const double update_s = update_.next_s();
+    double dt = std::min({compute_s, optimizer_s, update_s, drive_.next_s()});
     const double listed_s = completions_.empty() ? kNever : completions_.top().time_s;
     const bool listed = listed_s - now_s_ <= dt;
     if (listed) dt = std::max(0.0, listed_s - now_s_);
     if (dt == kNever) return false;
     if (counting_) count(dt);
     now_s_ = listed ? listed_s : now_s_ + dt;
-
     work(compute_, Lane::kCompute, compute_s <= dt, dt);
     work(optimizer_, Lane::kOptimizer, optimizer_s <= dt, dt);
+    work(update_, Lane::kUpdate, update_s <= dt, dt);
     drive_.advance(dt);
     for (const DriveModel::Finished& finished : drive_.finished()) {
       const auto name = static_cast<Lane>(finished.queue + static_cast<int>(Lane::kReadWeights));
@@ -342,9 +345,7 @@ class Simulation {
     if (copy == last_counted()) counting_ = false;
   }
 
-  int last_counted() const {
-    return options_.copies >= 3 ? options_.copies - 2 : options_.copies - 1;
-  }
+  int last_counted() const { return options_.copies - (options_.copies >= 3 ? 2 : 1); }
 
   void count(double dt) {
     Workers working = 0;
@@ -422,8 +423,7 @@ class Simulation {
   Lanes may_issue_ = kAllLanes;                 // it or the lane that blocks it has published
   std::array<Lanes, kLaneCount> waiting_ = {};  // by lane: those that it blocks
   DriveModel drive_;
-  Worker compute_;
-  Worker optimizer_;
+  Worker compute_, optimizer_, update_;
   std::priority_queue<Completion, std::vector<Completion>, std::greater<>> completions_;
   std::vector<int64_t> left_;  // ops of each copy that are not published
   int ended_ = 0;              // copies

@@ -283,6 +283,10 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
                                 .plugin_path = path});
     };
   }
+  // Large processors have large caches, into which what is measured must not fit.
+  probe.memory_bytes =
+      std::clamp(std::min(64 * kMiB * probe.threads, facts.limits.usable_bytes() / 8),
+                 probe.memory_bytes, kGiB);
   // The measurement stays within the memory budget of the run, with code that it is first to use.
   if (options.host_memory > 0) {
     constexpr int64_t kCodeBytes = 12 * kMiB;

@@ -211,6 +211,20 @@ TEST(Simulator, ComputeAndOptimizerShareTheCores) {
   EXPECT_NEAR(result.times[0].end_s, 2, kTiny);
 }
 
+TEST(Simulator, ComputeAndUpdatesShareADevice) {
+  const Plan plan = step().add({kCompute, 0, 2}).add({kUpdate, 1}).plan();
+  Rates rates = unit_rates();
+  rates.shared_cores = false;
+  rates.device_memory_bytes_per_s = rates.memory_bytes_per_s;
+  auto result = once(plan, rates);
+  EXPECT_NEAR(result.times[1].end_s, 2, kTiny);
+  EXPECT_NEAR(result.times[0].end_s, 3, kTiny);
+  rates.device_shared_speed = 1;
+  result = once(plan, rates);
+  EXPECT_NEAR(result.times[1].end_s, 1, kTiny);
+  EXPECT_NEAR(result.times[0].end_s, 2, kTiny);
+}
+
 TEST(Simulator, IoTakesCoreTime) {
   Rates rates = unit_rates();
   rates.cores = 2;
