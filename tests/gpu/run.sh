@@ -172,23 +172,24 @@ part_generate() {
     report generate FAIL "$(tail -n 1 "$logs/init")"
     return
   fi
-  local recipe device long bad=0
+  local recipe device long short bad=0
   declare -A texts rates
   for recipe in fp32 bf16; do
     for device in cpu cuda; do
       generated "$device-$recipe-1" 1 "$device" "$recipe" > "$logs/first" || bad=$((bad + 1))
-      texts[$device-$recipe]=$(generated "$device-$recipe-33" 33 "$device" "$recipe") || bad=$((bad + 1))
-      long=$(cat "$logs/generated-$device-$recipe-33.us" 2> /dev/null || echo 0)
-      rates[$device-$recipe]=$(((96 * 1000000) / (long - $(cat "$logs/generated-$device-$recipe-1.us" 2> /dev/null || echo 0) + 1)))
+      texts[$device-$recipe]=$(generated "$device-$recipe-257" 257 "$device" "$recipe") || bad=$((bad + 1))
+      long=$(cat "$logs/generated-$device-$recipe-257.us" 2> /dev/null || echo 0)
+      short=$(cat "$logs/generated-$device-$recipe-1.us" 2> /dev/null || echo 0)
+      rates[$device-$recipe]=$((long > short ? 768 * 1000000 / (long - short) : 0))
     done
   done
-  texts[alone]=$(generated alone 33 cuda bf16 --micro-batch 1) || bad=$((bad + 1))
+  texts[alone]=$(generated alone 257 cuda bf16 --micro-batch 1) || bad=$((bad + 1))
   if ((bad > 0)); then
     report generate FAIL "$bad of 9 runs end with an error; the last line of each log:"
     tail -q -n 1 "$logs"/generated-*.log | sed 's/^/    /' | sort -u
   elif [[ -z ${texts[cuda-fp32]} || ${texts[cuda-fp32]} != "${texts[cpu-fp32]}" ]]; then
     report generate FAIL "in fp32 the texts are not those of the CPU"
-    diff "$logs/generated-cpu-fp32-33" "$logs/generated-cuda-fp32-33" | head -n 6 | sed 's/^/    /'
+    diff "$logs/generated-cpu-fp32-257" "$logs/generated-cuda-fp32-257" | head -n 6 | sed 's/^/    /'
   elif [[ ${texts[cuda-bf16]} != "${texts[alone]}" ]]; then
     report generate FAIL "in bf16 three prompts together have other texts than one at a time"
   else
@@ -230,8 +231,12 @@ part_sanitizer() {
     report sanitizer SKIP "compute-sanitizer is not on the PATH"
     return
   fi
-  STRATA_TEST_PLUGIN=$bin timeout 180 compute-sanitizer --error-exitcode 9 "$tests" \
-    --gtest_filter='*OnTheDevice*/rmsnorm:*OnTheDevice*/elementwise:*OnTheDevice*/updates' > "$logs/sanitizer" 2>&1
+  local filter= family
+  for family in rmsnorm elementwise updates embeddings productsbyrow attentionoveracache; do
+    filter+=${filter:+:}"*OnTheDevice*/$family"
+  done
+  STRATA_TEST_PLUGIN=$bin timeout 180 compute-sanitizer --error-exitcode 9 "$tests" --gtest_filter="$filter" \
+    > "$logs/sanitizer" 2>&1
   local status=$?
   if ((status == 0)); then
     report sanitizer PASS "no faults"
