@@ -128,5 +128,7 @@ function(strata_test_binary target label sources)
     endforeach()
     return()
   endif()
-  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${label} TIMEOUT 600 ${when})
+  # Tests say which device they are about. Without this, programs would take a GPU of the machine (tests/gpu/run.sh).
+  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT CUDA_VISIBLE_DEVICES= ${when})
 endfunction()
