@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/command_options.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -13,6 +14,7 @@
 #include "engine/base/environment.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/units.h"
 #include "engine/exec/devices.h"
 #include "engine/session/resume.h"
 
@@ -38,15 +40,29 @@ double deadline_in(const std::vector<std::string>& args) {
   return deadline_s;
 }
 
-// Whether --device auto is a GPU. Ranks on GPUs cannot exchange yet. The libraries of GPUs are not
-// loaded on a machine without a driver, because that takes a while.
-bool takes_gpu(config::Command command, const config::Options& options,
-               const std::string& plugin_path) {
-  const bool elsewhere = command == config::Command::kPlan && !options.machine.empty();
-  if (elsewhere || options.ranks > 1 || rank_of_environment()) return false;
-  if (plugin_path.empty() && access("/dev/nvidiactl", F_OK) != 0) return false;
+// Whether --device auto is a GPU: where one works and has some memory free, and nothing says that
+// it is not meant. Ranks on GPUs cannot exchange yet, and figures of a file are of its device. The
+// libraries of GPUs are not loaded on a machine without a driver, because that takes a while.
+bool takes_gpu(const config::Options& options, const std::string& plugin_path) {
+  constexpr int64_t kLeastFree = kGiB;
+  const std::optional<StartedRank> started = rank_of_environment();
+  const bool has_ranks = options.ranks > 1 || (started && started->ranks > 1);
+  if (!options.machine.empty() || has_ranks) return false;
+  const bool has_driver =
+      access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;  // the second: WSL
+  if (plugin_path.empty() && !has_driver) return false;
   std::string why;
-  return !exec::list_gpus(plugin_path, why).empty();
+  try {
+    if (!exec::list_gpus(plugin_path, why).empty()) {
+      const int64_t free = exec::free_bytes_of_gpu(plugin_path, 0);
+      if (free >= kLeastFree) return true;
+      why = fmt::format("{} of its memory are free", format_bytes(free));
+    }
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  log(LogLevel::kWarning, fmt::format("device: auto is the CPU and not the GPU: {}", why));
+  return false;
 }
 
 }  // namespace
@@ -62,9 +78,7 @@ config::Options resolved_options(config::Command command, const std::vector<std:
     };
     const char* path = std::getenv("STRATA_PLUGIN_PATH");
     const std::string plugin_path = path == nullptr ? "" : path;
-    const auto gpu = [&](const config::Options& so_far) {
-      return takes_gpu(command, so_far, plugin_path);
-    };
+    const auto gpu = [&](const config::Options& so_far) { return takes_gpu(so_far, plugin_path); };
     config::Options options = config::resolve_command_line(command, args, &report, of_run, gpu);
     options.plugin_path = plugin_path;
     if (!prints) return options;

@@ -33,10 +33,8 @@ constexpr OptionRow kRunning[] = {
     {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kMemory, "", "", kAny, "",
      "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
     {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
-     "Where arithmetic runs: auto is a GPU if there is one and one rank, or else the CPU; cuda:1 "
-     "is "
-     "the second GPU, cuda that of the local rank, emulated a device for tests, on the CPU with "
-     "memory of its own.",
+     "Where arithmetic runs: auto takes a GPU for one rank, cuda:1 is the second GPU, cuda that of "
+     "the local rank, and emulated a device for tests, on the CPU.",
      kDeviceChoices},
     {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
      "90% of the device's; emulated: what --host-memory leaves, by rank",

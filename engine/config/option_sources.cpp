@@ -185,6 +185,21 @@ Options OptionCollector::given_so_far() const {
   return options;
 }
 
+// A run that began on the CPU stays there: its record has no device.
+void OptionCollector::choose_device(const FindGpu& gpu) {
+  const bool is_resumed = std::ranges::find(kinds_, SourceKind::kRun) != kinds_.end();
+  const bool chooses = options_.device == Device::kAuto &&
+                       takes(*find_option("device"), command_) &&
+                       (!is_resumed || command_ != Command::kTrain);
+  if (chooses && gpu && gpu(options_)) options_.device = Device::kCuda;
+  // --device cpu overrides a device memory budget from a file or the resumed run.
+  if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
+    copy_value(*find_option("device-memory"), Options(), options_);
+    kind_of("device-memory") = SourceKind::kDefault;
+    std::erase(options_.given, "device-memory");
+  }
+}
+
 Options OptionCollector::finish(const FindGpu& gpu) {
   const auto take_back = [&](std::string_view name) {
     copy_value(*find_option(name), Options(), options_);
@@ -197,12 +212,6 @@ Options OptionCollector::finish(const FindGpu& gpu) {
     if (a == SourceKind::kDefault || b == SourceKind::kDefault || a == b) continue;
     take_back(a < b ? first : second);
   }
-  const bool chooses = options_.device == Device::kAuto && takes(*find_option("device"), command_);
-  if (chooses && gpu && gpu(options_)) options_.device = Device::kCuda;
-  // --device cpu overrides a device memory budget from a file or the resumed run.
-  if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
-    take_back("device-memory");
-  }
   options_ = given_so_far();
   for (size_t index = 0; index < options_.groups.size(); ++index) {
     if (options_.groups[index].match.empty()) {
@@ -211,6 +220,7 @@ Options OptionCollector::finish(const FindGpu& gpu) {
     }
   }
   apply_mesh(options_, problems_);
+  choose_device(gpu);
   for (std::string& text : find_conflicts(command_, options_)) {
     problem(with_sources(std::move(text)));
   }

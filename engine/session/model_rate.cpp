@@ -2,10 +2,12 @@
 #include "engine/session/model_rate.h"
 
 #include <algorithm>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/devices.h"
+#include "engine/model/footprint.h"
 
 namespace strata::session {
 namespace {
@@ -18,16 +20,40 @@ double recomputed_share(config::Activations activations) {
                                                           : 0.5;
 }
 
+// Operations of a forward and a backward of one segment of each kind.
+double pass_flops(const model::ModelSpec& spec, const model::BatchShape& shape, Recipe recipe,
+                  const kernels::Device& device) {
+  std::map<model::SegmentKind, double> flops;
+  for (size_t i = 0; i < spec.segments.size(); ++i) {
+    const model::Footprint one =
+        model::footprint(spec, static_cast<int>(i), shape, recipe, device.description());
+    double& most = flops[spec.segments[i].kind];
+    most = std::max(most, one.forward_flops + one.backward_flops);
+  }
+  double sum = 0;
+  for (const auto& [kind, most] : flops) sum += most;
+  return sum;
+}
+
+double product_rate(const config::Options& options, const train::RunFacts& facts) {
+  return options.recipe == Recipe::kFp32 ? facts.machine.matmul_flops_per_s
+                                         : facts.machine.matmul_bf16_flops_per_s;
+}
+
 }  // namespace
 
 double rate_of_model(model::ModelSpec spec, const config::Options& options,
                      const train::RunFacts& facts, kernels::Device& device) {
   constexpr int kRounds = 4;
   constexpr double kLongS = 0.02;
+  constexpr double kTooLongS = 2;  // by the rate of products, which attention may not reach
   try {
     train::apply_groups(spec, options);
     const model::BatchShape shape = facts.shape.value_or(train::shape_of(options));
     model::require_taken(spec, shape, device.description());
+    const double products = product_rate(options, facts);  // 0: not known
+    const double flops = pass_flops(spec, shape, options.recipe, device);
+    if (products > 0 && flops > kTooLongS * products) return 0;
     return exec::probe_compute({.spec = spec,
                                 .recipe = options.recipe,
                                 .shape = shape,
@@ -37,8 +63,12 @@ double rate_of_model(model::ModelSpec spec, const config::Options& options,
                                 .recomputed = recomputed_share(options.activations),
                                 .device_bytes = train::device_budget_of(options, facts)});
   } catch (const Error& error) {
-    // The planner says what does not fit, or what the options have wrong.
-    if (error.code() != ErrorCode::kDoesNotFit && error.code() != ErrorCode::kConfig) throw;
+    // The planner says what does not fit, or what the options have wrong, and a run what is wrong
+    // with the device.
+    const bool is_said_later = error.code() == ErrorCode::kDoesNotFit ||
+                               error.code() == ErrorCode::kConfig ||
+                               error.code() == ErrorCode::kDevice;
+    if (!is_said_later) throw;
     return 0;
   }
 }

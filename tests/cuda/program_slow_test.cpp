@@ -173,13 +173,27 @@ TEST_F(CudaProgram, WritesSamplesOfARun) {
 
 TEST_F(CudaProgram, AutoIsAGpuThatWorksForOneRank) {
   const std::string gpu = "device: cuda:0: Fake GPU 0";
-  EXPECT_SAYS(said(train("auto", {"--device-memory", "1GiB"}), 0), gpu);
-  EXPECT_EQ(said(train("cpu", {"--device", "cpu"}), 0).find(gpu), std::string::npos);
-  EXPECT_EQ(said(train("ranks", {"--ranks", "2"}), 0).find(gpu), std::string::npos);
+  const auto said_by = [&](const std::string& out, const Arguments& more, int code = 0) {
+    Arguments all = {"train", "--model", "model", "--data", STRATA_TEXT,
+                     "--out", out,       "--lr",  "1e-3",   "--sequence-length",
+                     "32"};
+    all.insert(all.end(), more.begin(), more.end());
+    return said(all, code);
+  };
+  const auto is_on_gpu = [&](const std::string& text) { return text.find(gpu) != text.npos; };
+  EXPECT_TRUE(is_on_gpu(said_by("auto", {"--steps", "2", "--device-memory", "1GiB"})));
+  EXPECT_FALSE(is_on_gpu(said_by("cpu", {"--steps", "2", "--device", "cpu"})));
+  EXPECT_FALSE(is_on_gpu(said_by("ranks", {"--steps", "2", "--ranks", "2"})));
+  EXPECT_FALSE(is_on_gpu(said_by("mesh", {"--steps", "2", "--mesh", "shard=2"})));
+  EXPECT_FALSE(is_on_gpu(said(train("machine", {}), 0))) << "the file's figures are a CPU's";
   set_fake("driver=0");
-  EXPECT_EQ(said(train("none", {}), 0).find(gpu), std::string::npos);
-  EXPECT_SAYS(said(train("memory", {"--device-memory", "1GiB"}), 2),
+  const std::string refused = said_by("none", {"--steps", "2"});
+  EXPECT_SAYS(refused, "device: auto is the CPU and not the GPU: cuda: no GPU can be used");
+  EXPECT_SAYS(said_by("memory", {"--steps", "2", "--device-memory", "1GiB"}, 2),
               "--device auto, the CPU of this machine");
+  set_fake("");
+  EXPECT_FALSE(is_on_gpu(said({"train", "--resume", "none", "--steps", "4", "--force"}, 0)))
+      << "a run that began on the CPU stays there";
 }
 
 TEST_F(CudaProgram, MeasuresTheDeviceThatIsNamed) {

@@ -31,7 +31,7 @@ for folder in /usr/local/cuda/lib64 $(python3 -c 'import nvidia, os
 for path in nvidia.__path__:
     for folder, _, files in os.walk(path):
         if any(name.startswith(("libcublasLt.so.13", "libcudnn.so.9")) for name in files): print(folder)' 2> /dev/null); do
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 export STRATA_PLUGIN_PATH=${STRATA_PLUGIN_PATH:-$bin}
 
@@ -133,6 +133,10 @@ PYTHON
       fi
       local words
       words=$(least "$model-$recipe-refused" "$model" "$recipe") || { words=; }
+      if [[ -z $words ]]; then
+        bad=$((bad + 1))
+        echo "    $model $recipe: the least memory is not known, so nothing was on a drive"
+      fi
       # shellcheck disable=SC2086
       moved=$(train "$model-$recipe-offloaded" cuda "$model" "$recipe" --nvme "$logs" --offload nvme $words) || { moved=; }
       if [[ -n $gpu && ($moved != "$gpu" ||

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "kernels/cuda/device/ops.h"
@@ -114,6 +116,22 @@ class CudaDevice : public Device {
   const DeviceDescription description_;
 };
 
+// Whether the plugin has kernels for a GPU: machine code of its generation, or PTX, which is of the
+// newest architecture that it is built for.
+bool has_kernels(const cudaDeviceProp& properties) {
+#ifdef STRATA_CUDA_CODE
+  const int capability = 10 * properties.major + properties.minor;
+  int newest = 0;
+  for (const int built : {STRATA_CUDA_CODE}) {
+    if (built / 10 == properties.major && built <= capability) return true;
+    newest = std::max(newest, built);
+  }
+  return newest <= capability;
+#else
+  return true;  // over a fake device
+#endif
+}
+
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -121,6 +139,14 @@ std::string version_text(int version) {
 DeviceFacts facts_of(int index) {
   cudaDeviceProp properties = {};
   check(cudaGetDeviceProperties(&properties, index), fmt::format("device {}", index));
+  if (!has_kernels(properties)) {
+    throw Error(
+        ErrorCode::kDevice,
+        fmt::format("cuda: device {}, {}: the plugin has no kernels for compute {}.{} (run cmake "
+                    "-DSTRATA_CUDA_ARCHITECTURES={}{} build, and build again)",
+                    index, properties.name, properties.major, properties.minor, properties.major,
+                    properties.minor));
+  }
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "version of the driver");
   check(cudaRuntimeGetVersion(&runtime), "version of the runtime");

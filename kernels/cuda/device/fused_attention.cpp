@@ -165,6 +165,10 @@ class GraphOf {
 // Loads cuDNN once. Returns "" or why it cannot be used.
 const std::string& loading_problem() {
   static const std::string problem = [] {
+    // Parts that cuDNN and its frontend load later: the first ends the program where it is missing.
+    for (const char* name : {"libcudart.so.13", "libcudnn_graph.so.9"}) {
+      if (dlopen(name, RTLD_NOW | RTLD_LOCAL) == nullptr) return std::string(dlerror());
+    }
     fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     return std::string(fe::cudnn_dlhandle == nullptr ? dlerror() : "");
   }();
@@ -197,13 +201,15 @@ bool is_aligned(const void* data, int64_t stride) {
 }  // namespace
 
 struct FusedAttention::Kernels {
-  explicit Kernels(int index) {
+  explicit Kernels(int device) : index(device) {
     const OnDevice scope(index, "cuDNN");
-    if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) handle = nullptr;
+    const cudnnStatus_t status = fe::detail::create_handle(&handle);
+    if (status != CUDNN_STATUS_SUCCESS) cudnn_error("start", fe::detail::get_error_string(status));
   }
   ~Kernels() {
+    const OnDevice scope(index);
     by_key.clear();
-    if (handle != nullptr) fe::detail::destroy_handle(handle);
+    fe::detail::destroy_handle(handle);
   }
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
@@ -214,30 +220,50 @@ struct FusedAttention::Kernels {
     Kernel kernel;
     try {
       auto graph = GraphOf(key).take();
-      const bool taken = graph->build(handle, {fe::HeurMode_t::A}).is_good() &&
-                         graph->get_workspace_size(kernel.workspace_bytes).is_good();
-      if (taken) kernel.graph = std::move(graph);
-    } catch (const std::exception&) {
-      // A library that cuDNN needs is missing, such as the one that compiles kernels.
+      auto result = graph->build(handle, {fe::HeurMode_t::A});
+      if (result.is_good()) {
+        kernel.workspace_bytes = graph->get_workspace_size();
+        kernel.graph = std::move(graph);
+      } else if (!is_refusal(result.get_code())) {
+        cudnn_error(name_of(key), result.get_message());
+      }
+    } catch (const std::runtime_error& error) {
+      cudnn_error(name_of(key), error.what());  // of a library that cuDNN needs and does not find
     }
     return by_key.emplace(key, std::move(kernel)).first->second;
   }
 
-  bool run(cudaStream_t stream, const Key& key, const Workspace& workspace, Pointers& pointers) {
-    const std::lock_guard lock(mu);
-    const Kernel& kernel = kernel_of(key);
-    if (kernel.graph == nullptr || kernel.workspace_bytes > workspace.bytes) return false;
-    std::string problem = "the stream is refused";
-    if (fe::detail::set_stream(handle, stream) == CUDNN_STATUS_SUCCESS) {
-      auto result = kernel.graph->execute(handle, pointers, workspace.data);
-      if (result.is_good()) return true;
-      problem = result.get_message();
-    }
-    throw Error(ErrorCode::kDevice, fmt::format("cuda: {}: {} (this is a fault of cuDNN or of its "
-                                                "call)",
-                                                name_of(key), problem));
+  // Other failures, such as too little memory, come and go. They must not change what computes.
+  static bool is_refusal(fe::error_code_t code) {
+    return code == fe::error_code_t::GRAPH_NOT_SUPPORTED ||
+           code == fe::error_code_t::HEURISTIC_QUERY_FAILED;
   }
 
+  [[noreturn]] static void cudnn_error(const std::string& what, const std::string& problem) {
+    throw Error(
+        ErrorCode::kDevice,
+        fmt::format("cuda: cuDNN: {}: {} (leave more of the GPU's memory free, or take "
+                    "libcudnn.so.9 off the loader's path, and attention is computed without "
+                    "it)",
+                    what, problem));
+  }
+
+  bool takes(const Key& key, const Workspace& workspace) {
+    const std::lock_guard lock(mu);
+    const Kernel& kernel = kernel_of(key);
+    return kernel.graph != nullptr && kernel.workspace_bytes <= workspace.bytes;
+  }
+
+  void run(cudaStream_t stream, const Key& key, const Workspace& workspace, Pointers pointers) {
+    const std::lock_guard lock(mu);
+    const cudnnStatus_t status = fe::detail::set_stream(handle, stream);
+    if (status != CUDNN_STATUS_SUCCESS)
+      cudnn_error(name_of(key), fe::detail::get_error_string(status));
+    auto result = kernel_of(key).graph->execute(handle, pointers, workspace.data);
+    if (result.is_bad()) cudnn_error(name_of(key), result.get_message());
+  }
+
+  const int index;  // of the device
   std::mutex mu;
   cudnnHandle_t handle = nullptr;  // Guarded by mu, like all below
   std::map<Key, Kernel> by_key = {};
@@ -248,9 +274,7 @@ FusedAttention::FusedAttention(int device)
 FusedAttention::~FusedAttention() = default;
 
 bool FusedAttention::run(cudaStream_t stream, const AttentionForward& op) {
-  if (kernels_ == nullptr || kernels_->handle == nullptr || !may_be_fused(op, op.q.dtype)) {
-    return false;
-  }
+  if (kernels_ == nullptr || !may_be_fused(op, op.q.dtype)) return false;
   const Key key = key_of(op);
   Pointers pointers = {{kQ, const_cast<void*>(op.q.data)},
                        {kK, const_cast<void*>(op.k.data)},
@@ -260,13 +284,13 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionForward& op) {
   const auto& [q, k, v, o, d_o, dq, dk, dv] = key.strides;
   const bool aligned = is_aligned(op.q.data, q) && is_aligned(op.k.data, k) &&
                        is_aligned(op.v.data, v) && is_aligned(op.o.data, o);
-  return aligned && kernels_->run(stream, key, op.workspace, pointers);
+  if (!aligned || !kernels_->takes(key, op.workspace)) return false;
+  kernels_->run(stream, key, op.workspace, std::move(pointers));
+  return true;
 }
 
 bool FusedAttention::run(cudaStream_t stream, const AttentionBackward& op) {
-  if (kernels_ == nullptr || kernels_->handle == nullptr || !may_be_fused(op, op.q.dtype)) {
-    return false;
-  }
+  if (kernels_ == nullptr || !may_be_fused(op, op.q.dtype)) return false;
   Key key = key_of(op);
   const int64_t queries = op.heads * op.head_size, keys = op.kv_heads * op.head_size;
   auto& [q, k, v, o, d_o, dq, dk, dv] = key.strides;
@@ -280,21 +304,22 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionBackward& op) {
                        is_aligned(op.dk.data, dk) && is_aligned(op.dv.data, dv);
   const FusedParts parts = fused_parts(op, op.q.dtype);
   if (!aligned || parts.bytes == 0) return false;
-  for (int64_t batch = 0; batch < op.batch; batch += parts.batch) {
-    for (int64_t head = 0; head < op.kv_heads; head += parts.kv_heads) {
-      key.batch = std::min(parts.batch, op.batch - batch);
-      key.kv_heads = std::min(parts.kv_heads, op.kv_heads - head);
-      key.heads = key.kv_heads * (op.heads / op.kv_heads);
-      Pointers pointers = pointers_of(op, key, batch, head);
-      const bool taken = kernels_->run(stream, key, op.workspace, pointers);
-      if (!taken && batch == 0 && head == 0) return false;
-      if (!taken) {
-        throw Error(ErrorCode::kDevice,
-                    fmt::format("cuda: {}: cuDNN takes only a part of it (use another micro-batch)",
-                                name_of(key)));
+  const auto each_part = [&](const auto& body) {
+    for (int64_t batch = 0; batch < op.batch; batch += parts.batch) {
+      for (int64_t head = 0; head < op.kv_heads; head += parts.kv_heads) {
+        key.batch = std::min(parts.batch, op.batch - batch);
+        key.kv_heads = std::min(parts.kv_heads, op.kv_heads - head);
+        key.heads = key.kv_heads * (op.heads / op.kv_heads);
+        body(batch, head);
       }
     }
-  }
+  };
+  bool taken = true;  // all of it, or nothing
+  each_part([&](int64_t, int64_t) { taken = taken && kernels_->takes(key, op.workspace); });
+  if (!taken) return false;
+  each_part([&](int64_t batch, int64_t head) {
+    kernels_->run(stream, key, op.workspace, pointers_of(op, key, batch, head));
+  });
   return true;
 }
 
