@@ -218,25 +218,28 @@ struct FusedAttention::Kernels {
     const auto found = by_key.find(key);
     if (found != by_key.end()) return found->second;
     Kernel kernel;
+    std::string problem;
     try {
       auto graph = GraphOf(key).take();
       auto result = graph->build(handle, {fe::HeurMode_t::A});
       if (result.is_good()) {
         kernel.workspace_bytes = graph->get_workspace_size();
         kernel.graph = std::move(graph);
-      } else if (!is_refusal(result.get_code())) {
-        cudnn_error(name_of(key), result.get_message());
+      } else if (!is_refusal(result)) {
+        problem = result.get_message();
       }
-    } catch (const std::runtime_error& error) {
-      cudnn_error(name_of(key), error.what());  // of a library that cuDNN needs and does not find
+    } catch (const std::exception& error) {
+      problem = error.what();  // of a library that cuDNN needs and does not find
     }
+    if (!problem.empty()) cudnn_error(name_of(key), problem);
     return by_key.emplace(key, std::move(kernel)).first->second;
   }
 
   // Other failures, such as too little memory, come and go. They must not change what computes.
-  static bool is_refusal(fe::error_code_t code) {
-    return code == fe::error_code_t::GRAPH_NOT_SUPPORTED ||
-           code == fe::error_code_t::HEURISTIC_QUERY_FAILED;
+  static bool is_refusal(fe::error_t& result) {
+    return result.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED ||
+           result.get_code() == fe::error_code_t::HEURISTIC_QUERY_FAILED ||
+           result.get_message().find("NOT_SUPPORTED") != std::string::npos;
   }
 
   [[noreturn]] static void cudnn_error(const std::string& what, const std::string& problem) {
