@@ -17,6 +17,35 @@ std::string device_text(int index) {
   return fmt::format("device {}", index);
 }
 
+// Whether the plugin has kernels for a GPU: machine code of its generation, or PTX, which is of the
+// newest architecture that it is built for.
+bool has_kernels(const cudaDeviceProp& properties) {
+#ifdef STRATA_CUDA_CODE
+  const int capability = 10 * properties.major + properties.minor;
+  int newest = 0;
+  for (const int built : {STRATA_CUDA_CODE}) {
+    if (built / 10 == properties.major && built <= capability) return true;
+    newest = std::max(newest, built);
+  }
+  return newest <= capability;
+#else
+  return true;  // over a fake device
+#endif
+}
+
+// Each GPU of a machine is asked for itself: others may work.
+void require_kernels(int index) {
+  cudaDeviceProp properties = {};
+  check(cudaGetDeviceProperties(&properties, index), device_text(index));
+  if (has_kernels(properties)) return;
+  throw Error(
+      ErrorCode::kDevice,
+      fmt::format("cuda: device {}, {}: the plugin has no kernels for compute {}.{} (run cmake "
+                  "-DSTRATA_CUDA_ARCHITECTURES={}{} build, and build again)",
+                  index, properties.name, properties.major, properties.minor, properties.major,
+                  properties.minor));
+}
+
 class CudaMemory : public DeviceMemory {
  public:
   CudaMemory(int index, int64_t bytes) : index_(index) {
@@ -108,6 +137,7 @@ class CudaDevice : public Device {
   static int use(int index) {
     const OnDevice scope(index, device_text(index));
     check(cudaFree(nullptr), device_text(index));
+    require_kernels(index);
     return index;
   }
 
@@ -116,22 +146,6 @@ class CudaDevice : public Device {
   const DeviceDescription description_;
 };
 
-// Whether the plugin has kernels for a GPU: machine code of its generation, or PTX, which is of the
-// newest architecture that it is built for.
-bool has_kernels(const cudaDeviceProp& properties) {
-#ifdef STRATA_CUDA_CODE
-  const int capability = 10 * properties.major + properties.minor;
-  int newest = 0;
-  for (const int built : {STRATA_CUDA_CODE}) {
-    if (built / 10 == properties.major && built <= capability) return true;
-    newest = std::max(newest, built);
-  }
-  return newest <= capability;
-#else
-  return true;  // over a fake device
-#endif
-}
-
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -139,14 +153,6 @@ std::string version_text(int version) {
 DeviceFacts facts_of(int index) {
   cudaDeviceProp properties = {};
   check(cudaGetDeviceProperties(&properties, index), fmt::format("device {}", index));
-  if (!has_kernels(properties)) {
-    throw Error(
-        ErrorCode::kDevice,
-        fmt::format("cuda: device {}, {}: the plugin has no kernels for compute {}.{} (run cmake "
-                    "-DSTRATA_CUDA_ARCHITECTURES={}{} build, and build again)",
-                    index, properties.name, properties.major, properties.minor, properties.major,
-                    properties.minor));
-  }
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "version of the driver");
   check(cudaRuntimeGetVersion(&runtime), "version of the runtime");
@@ -171,6 +177,7 @@ std::unique_ptr<Device> make_device(const PluginDeviceOptions& options) {
 
 int64_t free_bytes(int index) {
   size_t free = 0, total = 0;
+  require_kernels(index);
   const OnDevice scope(index, device_text(index));
   check(cudaMemGetInfo(&free, &total), "memory of " + device_text(index));
   return static_cast<int64_t>(free);
