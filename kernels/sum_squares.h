@@ -39,10 +39,15 @@ struct SumSquares {
 
 int64_t workspace_bytes(const SumSquares& op, int threads);
 
+// Elements of the first range, which is the largest.
+constexpr int64_t range_numel(const SumSquares& op) {
+  return op.part > 0 ? std::min(op.part, op.count) : op.count;
+}
+
 // Calls body(x, count, out) for each range.
 template <typename Body>
 void each_range(const SumSquares& op, const Body& body) {
-  const int64_t part = op.part > 0 ? op.part : op.count;
+  const int64_t part = range_numel(op);
   int64_t begin = 0;
   SquaresPartial* out = op.out;
   do {

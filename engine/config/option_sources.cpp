@@ -185,6 +185,11 @@ Options OptionCollector::given_so_far() const {
   return options;
 }
 
+void OptionCollector::take_back(std::string_view name) {
+  copy_value(*find_option(name), Options(), options_);
+  kind_of(name) = SourceKind::kDefault;
+}
+
 // A run that began on the CPU stays there: its record has no device.
 void OptionCollector::choose_device(const FindGpu& gpu) {
   const bool is_resumed = std::ranges::find(kinds_, SourceKind::kRun) != kinds_.end();
@@ -194,17 +199,12 @@ void OptionCollector::choose_device(const FindGpu& gpu) {
   if (chooses && gpu && gpu(options_)) options_.device = Device::kCuda;
   // --device cpu overrides a device memory budget from a file or the resumed run.
   if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
-    copy_value(*find_option("device-memory"), Options(), options_);
-    kind_of("device-memory") = SourceKind::kDefault;
+    take_back("device-memory");
     std::erase(options_.given, "device-memory");
   }
 }
 
 Options OptionCollector::finish(const FindGpu& gpu) {
-  const auto take_back = [&](std::string_view name) {
-    copy_value(*find_option(name), Options(), options_);
-    kind_of(name) = SourceKind::kDefault;
-  };
   // A flag overrides the option of a file that excludes it.
   for (const auto& [first, second, reason] : exclusive_options()) {
     const SourceKind a = kind_of(first);

@@ -44,6 +44,7 @@ class OptionCollector {
  private:
   SourceKind& kind_of(std::string_view name);
   std::string with_sources(std::string text) const;
+  void take_back(std::string_view name);
   void choose_device(const FindGpu& gpu);
 
   const Command command_;

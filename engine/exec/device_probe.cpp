@@ -10,6 +10,7 @@
 #include "engine/base/units.h"
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/probe_values.h"
+#include "io/bench_statistics.h"
 
 namespace strata::exec {
 namespace {
@@ -67,7 +68,7 @@ class Bench {
     std::vector<double> times;
     const double end_s = now_s() + seconds;
     while (times.size() < 3 || now_s() < end_s) times.push_back(once(issue, repeats) / repeats);
-    return median(times);
+    return io::median_of(times);
   }
 
   double copy_rate(std::byte* to, const std::byte* from, double seconds) {
@@ -97,7 +98,7 @@ class Bench {
       await(*back_, last_back);
       times.push_back(now_s() - begin_s);
     }
-    return 2.0 * kCopies * static_cast<double>(kHalf) / median(times);
+    return 2.0 * kCopies * static_cast<double>(kHalf) / io::median_of(times);
   }
 
   // Operations a second of the product of two square matrices.
@@ -124,16 +125,10 @@ class Bench {
       run_small(kOps);
       times.push_back((now_s() - begin_s) / kOps);
     }
-    return median(times);
+    return io::median_of(times);
   }
 
  private:
-  static double median(std::vector<double>& times) {
-    const auto middle = times.begin() + std::ssize(times) / 2;
-    std::nth_element(times.begin(), middle, times.end());
-    return *middle;
-  }
-
   kernels::MemoryRange whole() const { return {device(), kDeviceBytes, true}; }
 
   void open() {

@@ -18,15 +18,11 @@
 #include "engine/exec/device_probe.h"
 #include "engine/exec/progress.h"
 #include "engine/memory/arena.h"
+#include "io/bench_statistics.h"
 #include "kernels/parallel.h"
 
 namespace strata::exec {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // The median rate of at least two rounds, each `amount` divided by its seconds on `clock`, after a
 // warm-up round.
@@ -41,7 +37,7 @@ double rate_by(const Clock& clock, double amount, double seconds,
     round();
     rates.push_back(amount / (clock() - begin_s));
   }
-  return median(rates);
+  return io::median_of(rates);
 }
 
 double rate_of(double amount, double seconds, const std::function<void()>& round) {
@@ -207,7 +203,7 @@ double timed_rounds(int threads, double seconds, const std::function<void(int)>&
   loop(0);
   others.clear();              // joins
   times.erase(times.begin());  // warms up
-  return median(times);
+  return io::median_of(times);
 }
 
 // --- lanes ---
@@ -269,7 +265,7 @@ double hand_over_s(double seconds) {
   over = true;
   progress.publish(plan::Lane::kCompute);
   other.join();
-  return median(times);
+  return io::median_of(times);
 }
 
 double copy_rate(const ProbeOptions& options, double seconds) {

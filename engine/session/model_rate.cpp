@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/devices.h"
+#include "engine/exec/rates_of.h"
 #include "engine/model/footprint.h"
 
 namespace strata::session {
@@ -35,11 +36,6 @@ double pass_flops(const model::ModelSpec& spec, const model::BatchShape& shape, 
   return sum;
 }
 
-double product_rate(const config::Options& options, const train::RunFacts& facts) {
-  return options.recipe == Recipe::kFp32 ? facts.machine.matmul_flops_per_s
-                                         : facts.machine.matmul_bf16_flops_per_s;
-}
-
 }  // namespace
 
 double rate_of_model(model::ModelSpec spec, const config::Options& options,
@@ -51,7 +47,8 @@ double rate_of_model(model::ModelSpec spec, const config::Options& options,
     train::apply_groups(spec, options);
     const model::BatchShape shape = facts.shape.value_or(train::shape_of(options));
     model::require_taken(spec, shape, device.description());
-    const double products = product_rate(options, facts);  // 0: not known
+    const double products =  // 0: not known
+        exec::best_rates_of(facts.machine, {.recipe = options.recipe}).matmul_flops_per_s;
     const double flops = pass_flops(spec, shape, options.recipe, device);
     if (products > 0 && flops > kTooLongS * products) return 0;
     return exec::probe_compute({.spec = spec,

@@ -8,13 +8,14 @@
 
 namespace strata::session {
 
-// Sets the rate of this model in facts, measured on the GPU of the run in a fraction of a second.
-// Leaves it as it is on other devices and for several ranks.
+// Sets the rate of this model in facts, measured on the GPU of the run. Leaves it as it is on other
+// devices and for several ranks.
 void measure_model(const model::ModelSpec& spec, const config::Options& options,
                    train::RunFacts& facts);
 
 // The operations per second that a device reaches in a run with these options. Within the run's
-// budget in the device's memory; 0 where that does not suffice, and for what cannot be planned.
+// budget in the device's memory; 0 where that does not suffice, where measuring would take seconds,
+// and for what cannot be planned.
 double rate_of_model(model::ModelSpec spec, const config::Options& options,
                      const train::RunFacts& facts, kernels::Device& device);
 

@@ -58,7 +58,7 @@ inline int64_t bytes_needed(const LayerNormBackward& op, DType) {
 }
 // A sum for each block of each range, of which all have the blocks of the first.
 inline int64_t blocks_of_range(const SumSquares& op) {
-  return ceil_div(op.part > 0 ? std::min(op.part, op.count) : op.count, kSumSquaresBlock);
+  return ceil_div(range_numel(op), kSumSquaresBlock);
 }
 inline int64_t bytes_needed(const SumSquares& op, DType) {
   return ranges_of(op) * blocks_of_range(op) * static_cast<int64_t>(sizeof(double));

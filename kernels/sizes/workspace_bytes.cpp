@@ -67,8 +67,7 @@ int64_t workspace_bytes(const LinearCrossEntropy& op, int threads) {
 }
 
 int64_t workspace_bytes(const SumSquares& op, int) {
-  const int64_t range = op.part > 0 ? std::min(op.part, op.count) : op.count;
-  return ceil_div(range, kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
+  return ceil_div(range_numel(op), kSumSquaresBlock) * static_cast<int64_t>(sizeof(double));
 }
 
 }  // namespace strata::kernels

@@ -161,7 +161,7 @@ void sum_squares(On& on, const SumSquares& op) {
   STRATA_CHECK(op.workspace.bytes >= bytes_needed(op, DType::kF32));
   const int64_t blocks = blocks_of_range(op), all = ranges_of(op) * blocks;
   double* sums = reinterpret_cast<double*>(op.workspace.data);
-  const Ranges ranges = {op.count, op.part > 0 ? op.part : op.count, blocks};
+  const Ranges ranges = {op.count, range_numel(op), blocks};
   if (all > 0) {
     on.blocks(ceil_div(all, kSquaresPerBlock), kSquaresLanes * kSquaresPerBlock,
               SumSquaresBlocks{op.x, ranges, all, sums});
