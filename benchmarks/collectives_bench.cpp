@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long sums over ranks take: groups by Gloo and by MPI, and MPI's own MPI_Allreduce, which does
-// not promise an order of additions. They take turns, so that other work of the machine meets all.
+// How long sums over ranks take: groups by Gloo, by shared memory and by MPI, and MPI's own
+// MPI_Allreduce, which does not promise an order of additions. They take turns, so that other work
+// of the machine meets all.
 //
 //   mpirun --bind-to none -n 2 build/benchmarks/collectives_bench [ROUNDS] [MEGABYTES...]
 #include <fmt/format.h>
@@ -86,9 +87,12 @@ void run(int rounds, const std::vector<int64_t>& sizes) {
     comm::JobStore store(
         {.address = address.data(), .secret = secret, .rank = mpi->rank(), .size = mpi->size()});
     const auto by_gloo = comm::make_gloo_group(store, {.name = "gloo"});
+    const auto by_memory =
+        comm::make_gloo_group(store, {.name = "memory", .ranks_on_node = mpi->size()});
     const auto by_mpi = comm::make_mpi_group(store, *mpi, {.name = "mpi"});
     std::vector<Contender> all = {
         {"gloo", [&](float* data, int64_t count) { by_gloo->all_reduce_sum(data, count); }},
+        {"memory", [&](float* data, int64_t count) { by_memory->all_reduce_sum(data, count); }},
         {"mpi", [&](float* data, int64_t count) { by_mpi->all_reduce_sum(data, count); }},
         {"MPI_Allreduce", [&](float* data, int64_t count) {
            MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM,

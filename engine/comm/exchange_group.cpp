@@ -42,7 +42,11 @@ class ExchangeGroup final : public Group {
         ranks_(options.ranks),
         deadline_s_(options.group.deadline_s),
         transport_(std::move(transport)),
-        headers_(static_cast<size_t>(size())) {}
+        headers_(static_cast<size_t>(size())) {
+    for (const int r : ranks_) {
+      is_near_.push_back(r / options.ranks_on_node == store.rank() / options.ranks_on_node);
+    }
+  }
 
   ~ExchangeGroup() override {
     const NoPipeSignal quiet;
@@ -124,7 +128,7 @@ class ExchangeGroup final : public Group {
     store_.throw_if_stopped("send");
     CallHeader header = header_of("send", message.bytes, message.tag);
     Transfers transfers(*this, "send");
-    transfers.send(message.peer, &header, sizeof(header));
+    transfers.send_header(message.peer, header);
     transfers.send(message.peer, message.data, message.bytes);
     transfers.await();
   }
@@ -164,7 +168,11 @@ class ExchangeGroup final : public Group {
    public:
     Transfers(ExchangeGroup& group, const char* call) : group_(group), call_(call) {}
 
+    void send_header(int peer, const CallHeader& header) {
+      begin(peer, const_cast<CallHeader*>(&header), sizeof(header), true);
+    }
     void send(int peer, const void* data, int64_t bytes) {
+      group_.count(peer, bytes);
       if (bytes > 0) begin(peer, const_cast<void*>(data), bytes, true);
     }
     void receive(int peer, void* data, int64_t bytes) {
@@ -236,6 +244,10 @@ class ExchangeGroup final : public Group {
     const NoPipeSignal quiet_;
   };
 
+  void count(int peer, int64_t bytes) {
+    (is_near_[static_cast<size_t>(peer)] ? sent_.within : sent_.between) += bytes;
+  }
+
   template <typename Function>
   void each_peer(Function function) {
     // From the next rank on, so that ranks do not all turn to one.
@@ -269,7 +281,7 @@ class ExchangeGroup final : public Group {
     headers_[static_cast<size_t>(rank())] = header;
     each_peer(
         [&](int r) { transfers.receive(r, &headers_[static_cast<size_t>(r)], sizeof(header)); });
-    each_peer([&](int r) { transfers.send(r, &header, sizeof(header)); });
+    each_peer([&](int r) { transfers.send_header(r, header); });
     transfers.await();
   }
 
@@ -333,6 +345,7 @@ class ExchangeGroup final : public Group {
   JobStore& store_;
   const std::string name_;
   const std::vector<int> ranks_;  // of the job
+  std::vector<char> is_near_;     // by place: on this machine
   double deadline_s_;
   const std::unique_ptr<Transport> transport_;
 

@@ -16,6 +16,7 @@ struct ExchangeOptions {
   std::string name = "world";
   std::vector<int> ranks = {};  // of the job, in the order of the group; empty for all
   int channel = 0;              // of a transport that is lent
+  int ranks_on_node = 1;        // that follow each other in the job and may share memory
   double connect_s = 300;       // the longest wait for a rank to come
   GroupOptions group = {};
 };

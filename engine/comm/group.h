@@ -40,6 +40,13 @@ struct Message {
   int tag = 0;
 };
 
+// Bytes of values that a rank has sent to others, without what calls say of themselves.
+struct SentBytes {
+  int64_t within = 0;   // to ranks of its machine
+  int64_t between = 0;  // to those of others
+  int64_t all() const { return within + between; }
+};
+
 struct GroupOptions {
   double deadline_s = 600;  // the longest wait for another rank
 };
@@ -65,6 +72,8 @@ class Group {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Since the group was made. Between calls; for groups of threads, what processes would send.
+  const SentBytes& sent() const { return sent_; }
 
   // Works in place: each range holds this rank's part before the call and all parts after it.
   virtual void gather_chunks(std::span<const GatherRange> ranges) = 0;
@@ -99,6 +108,8 @@ class Group {
   [[noreturn]] void fail(const std::string& text);
   // The same: a message of so many bytes and this tag came, and `due` is another.
   [[noreturn]] void refuse(const Message& due, int64_t bytes, int64_t tag);
+
+  SentBytes sent_;
 
  private:
   // Constant after construction.

@@ -14,6 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/comm/exchange_group.h"
 #include "engine/comm/no_pipe_signal.h"
+#include "engine/comm/node_transport.h"
 
 namespace strata::comm {
 namespace {
@@ -103,14 +104,9 @@ class Mesh final : public gloo::Context, public Transport {
   std::vector<uint64_t> sent_, received_;  // transfers to and from each rank
 };
 
-}  // namespace
-
-std::unique_ptr<Group> make_gloo_group(JobStore& store, ExchangeOptions options,
-                                       const std::string& address) {
-  const NoPipeSignal quiet;
-  const int rank = find_own_rank(store, options.ranks);
-  const auto size = static_cast<int>(options.ranks.size());
-  auto mesh = std::make_unique<Mesh>(rank, size);
+std::unique_ptr<Transport> make_mesh(JobStore& store, const ExchangeOptions& options, int rank,
+                                     const std::string& address) {
+  auto mesh = std::make_unique<Mesh>(rank, static_cast<int>(options.ranks.size()));
   try {
     mesh->connect(store, options, address);
   } catch (const Error&) {
@@ -120,10 +116,27 @@ std::unique_ptr<Group> make_gloo_group(JobStore& store, ExchangeOptions options,
     throw Error(ErrorCode::kDeadline,
                 fmt::format("connect: rank {}: cannot connect to the {} ranks of group {}: {} "
                             "(look at the network of address {})",
-                            rank, size, options.name, error.what(), address));
+                            rank, options.ranks.size(), options.name, error.what(), address));
   }
-  auto group = make_exchange_group(store, options, std::move(mesh));
+  return mesh;
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_gloo_group(JobStore& store, ExchangeOptions options,
+                                       const std::string& address) {
+  const NoPipeSignal quiet;
+  const int rank = find_own_rank(store, options.ranks);
+  NodeMeeting node = meet_on_node(store, options, rank);
+  std::unique_ptr<Transport> transport;
+  if (!node.reaches_all) transport = make_mesh(store, options, rank, address);
+  if (node.transport) {
+    node.transport->set_base(std::move(transport));
+    transport = std::move(node.transport);
+  }
+  auto group = make_exchange_group(store, options, std::move(transport));
   store.erase(key_of(options, rank));
+  erase_meeting(store, options, rank);
   return group;
 }
 

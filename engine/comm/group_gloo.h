@@ -8,13 +8,14 @@
 
 namespace strata::comm {
 
-// A group of exchange_group.h whose ranks exchange over TCP by Gloo. They find each other by the
-// store of the job, which outlives the group; `address` is of the interface that they use. Returns
-// once all ranks are connected.
+// A group of exchange_group.h whose ranks exchange over TCP by Gloo, or where they are on one
+// machine by memory that they share (node_transport.h). They find each other by the store of the
+// job, which outlives the group; `address` is of the interface that they use. Returns once all
+// ranks are connected.
 //
-// Threads: one of its own. Failure: as that of the group, and Error{kDeadline} when a rank cannot
-// be reached. Data are neither encrypted nor authenticated: the network must be trusted
-// (README.md).
+// Threads: one of its own, where there is TCP. Failure: as that of the group, and Error{kDeadline}
+// when a rank cannot be reached. Data are neither encrypted nor authenticated: the network must be
+// trusted (README.md).
 std::unique_ptr<Group> make_gloo_group(JobStore& store, ExchangeOptions options = {},
                                        const std::string& address = "127.0.0.1");
 

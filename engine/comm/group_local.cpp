@@ -42,6 +42,7 @@ class LocalGroup final : public Group {
         outputs_f64_(static_cast<size_t>(size)) {}
 
   void gather_chunks(std::span<const GatherRange> ranges) override {
+    for (const GatherRange& range : ranges) count(others() * range.part_bytes);
     collective({.header = header_of("gather", ranges), .gather = ranges}, [&] {
       for (size_t i = 0; i < ranges.size(); ++i) gather_one(i);
     });
@@ -52,6 +53,7 @@ class LocalGroup final : public Group {
       const float* own = range.whole + rank() * range.part_numel;
       STRATA_CHECK(range.out == own || range.out + range.part_numel <= range.whole ||
                    range.out >= range.whole + size() * range.part_numel);
+      count(others() * range.part_numel * width_of(payload));
       if (payload == DType::kBF16) round_to_bf16(range.whole, size() * range.part_numel);
     }
     collective({.header = header_of(ranges, payload), .reduce = ranges}, [&] {
@@ -59,22 +61,26 @@ class LocalGroup final : public Group {
     });
   }
 
-  void all_reduce_sum(float* values, int64_t count, DType payload) override {
-    if (payload == DType::kBF16) round_to_bf16(values, count);
-    all_reduce(header_of_sum(count, payload), values, sources_f32_, outputs_f32_);
+  void all_reduce_sum(float* values, int64_t elements, DType payload) override {
+    if (payload == DType::kBF16) round_to_bf16(values, elements);
+    count_sum(elements, sizeof(float), width_of(payload));
+    all_reduce(header_of_sum(elements, payload), values, sources_f32_, outputs_f32_);
   }
-  void all_reduce_sum(double* values, int64_t count) override {
-    all_reduce(header_of("all_reduce f64", count), values, sources_f64_, outputs_f64_);
+  void all_reduce_sum(double* values, int64_t elements) override {
+    count_sum(elements, sizeof(double), sizeof(double));
+    all_reduce(header_of("all_reduce f64", elements), values, sources_f64_, outputs_f64_);
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
     STRATA_CHECK(root >= 0 && root < size());
+    if (rank() == root) count(others() * bytes);
     collective({.header = header_of("broadcast", bytes, root), .from = data},
                [&] { copy_bytes(data, peer(root).from, bytes); });
   }
 
   void all_to_all(const AllToAll& exchange) override {
     const int64_t bytes = exchange.part_bytes;
+    count(others() * bytes);
     collective({.header = header_of("all_to_all", bytes), .from = exchange.send}, [&] {
       for (int r = 0; r < size(); ++r) {
         copy_bytes(byte_at(exchange.receive, r * bytes), byte_at(peer(r).from, rank() * bytes),
@@ -85,6 +91,7 @@ class LocalGroup final : public Group {
 
   void send(const Message& message) override {
     check_peer(message);
+    count(message.bytes);
     meeting_->point.post(rank(), {message.data, message.bytes, message.peer, message.tag});
   }
 
@@ -104,6 +111,16 @@ class LocalGroup final : public Group {
   void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }
 
  private:
+  int64_t others() const { return size() - 1; }
+  void count(int64_t bytes) { sent_.within += bytes; }
+  static int64_t width_of(DType payload) { return payload == DType::kBF16 ? 2 : 4; }
+  // Of a sum that every rank gets.
+  void count_sum(int64_t elements, int64_t width, int64_t wire) {
+    const int64_t part = ceil_div(elements, size());
+    const int64_t own = std::clamp<int64_t>(elements - rank() * part, 0, part);
+    count((elements - own) * wire + others() * own * width);
+  }
+
   const Call& peer(int r) const { return meeting_->calls[static_cast<size_t>(r)]; }
 
   // Runs `work` between a meeting of all ranks and another. All ranks see the same calls, so either

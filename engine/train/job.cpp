@@ -241,7 +241,8 @@ JobTerms Job::take() {
 RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options, double connect_s) {
   const std::string address =
       place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
-  groups_.emplace(mesh, options, connect_s, [&](const comm::ExchangeOptions& group) {
+  groups_.emplace(mesh, options, connect_s, [&](comm::ExchangeOptions group) {
+    group.ranks_on_node = ranks_on_node();
     if (place_.lend) {
       return comm::make_exchange_group(
           *store_, group, lent_ ? std::move(lent_) : place_.lend(group.channel, group.ranks));

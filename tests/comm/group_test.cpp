@@ -19,80 +19,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
-#include "engine/comm/group_gloo.h"
-#include "engine/comm/group_local.h"
 #include "engine/comm/group_self.h"
-#include "engine/comm/job_server.h"
-#include "engine/comm/job_store.h"
-#include "tests/comm/job_support.h"
-#include "tests/comm/mpi_world.h"
+#include "tests/comm/group_ranks.h"
 
 namespace strata::comm {
 namespace {
-
-enum class Backend : uint8_t { kLocal, kGloo, kMpi };
-
-// Every group behaves the same, whatever its ranks exchange by.
-class GroupOf : public testing::TestWithParam<Backend> {
- protected:
-  std::vector<std::string> run_ranks(int count, const GroupOptions& options,
-                                     const std::function<void(Group&)>& body) const;
-  void run_ranks(int count, const std::function<void(Group&)>& body) const {
-    for (const std::string& error : run_ranks(count, {}, body)) EXPECT_EQ(error, "");
-  }
-};
-
-// What `body` throws; "" for nothing.
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    const char* kind = error.code() == ErrorCode::kPeer       ? "peer: "
-                       : error.code() == ErrorCode::kDeadline ? "deadline: "
-                                                              : "other: ";
-    return kind + std::string(error.what());
-  }
-  return "";
-}
-
-// The same as run_ranks() where ranks are the processes of mpirun.
-std::vector<std::string> run_processes(int count, const GroupOptions& options,
-                                       const std::function<void(Group&)>& body) {
-  test::MpiWorld& world = test::MpiWorld::get();
-  return world.run_job(count, [&](test::MpiWorld::Member& member) {
-    return error_of([&] {
-      member.groups.push_back(make_mpi_group(member.store, world.mpi(), {.group = options}));
-      body(*member.groups.back());
-    });
-  });
-}
-
-// Runs `body` on a thread a rank and returns what each threw.
-std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
-                                            const std::function<void(Group&)>& body) const {
-  if (GetParam() == Backend::kMpi) return run_processes(count, options, body);
-  EXPECT_TRUE(GetParam() == Backend::kLocal || GetParam() == Backend::kGloo);
-  const JobServer server({.secret = kJobSecret, .size = count});
-  std::vector<std::unique_ptr<JobStore>> stores(static_cast<size_t>(count));
-  auto groups = make_local_groups(count, options);
-  std::vector<std::string> errors(static_cast<size_t>(count));
-  std::vector<std::jthread> threads;
-  for (int r = 0; r < count; ++r) {
-    threads.emplace_back([&, r] {
-      auto& group = groups[static_cast<size_t>(r)];
-      errors[static_cast<size_t>(r)] = error_of([&] {
-        if (GetParam() == Backend::kGloo) {
-          auto& store = stores[static_cast<size_t>(r)];
-          store = std::make_unique<JobStore>(options_of(server, r, count));
-          group = make_gloo_group(*store, {.group = options});
-        }
-        body(*group);
-      });
-    });
-  }
-  threads.clear();
-  return errors;
-}
 
 // A value that depends on rank, call and element, with exponents that make fp32 sums depend on
 // order.
@@ -417,11 +348,46 @@ TEST_P(GroupOf, DifferentCallsAreRefusedOnAllRanks) {
   EXPECT_TRUE(tags[1].starts_with("peer: recv: rank 0: sent 4 B with tag 3")) << tags[1];
 }
 
-std::string name_of(const testing::TestParamInfo<Backend>& given) {
-  return std::array{"local", "gloo", "mpi"}.at(static_cast<size_t>(given.param));
+// Values alone: what calls say of themselves is not among them.
+TEST_P(GroupOf, CountsWhatItSends) {
+  run_ranks(3, [](Group& group) {
+    int64_t due = 0;
+    const auto expect = [&](const char* call, int64_t more) {
+      due += more;
+      EXPECT_EQ(group.sent().all(), due) << call << ", rank " << group.rank();
+    };
+    std::vector<float> values(40), out(40);
+    group.barrier();
+    expect("barrier", 0);
+    group.gather(values.data(), 8);
+    expect("gather", 2 * 8);
+    const ReduceRange range = {values.data(), 5, out.data()};
+    group.reduce(range);
+    expect("reduce", 2 * 5 * 4);
+    group.reduce_chunks({&range, 1}, DType::kBF16);
+    expect("reduce of bf16", 2 * 5 * 2);
+    const int64_t own = group.rank() < 2 ? 3 : 1;  // of seven
+    group.all_reduce_sum(values.data(), 7);
+    expect("sum", (7 - own) * 4 + 2 * own * 4);
+    group.all_reduce_sum(values.data(), 7, DType::kBF16);
+    expect("sum of bf16", (7 - own) * 2 + 2 * own * 4);
+    group.broadcast(values.data(), 12, 1);
+    expect("broadcast", group.rank() == 1 ? 2 * 12 : 0);
+    group.all_to_all({values.data(), out.data(), 4});
+    expect("all to all", 2 * 4);
+    if (group.rank() == 0) group.send({values.data(), 20, 2, 1});
+    if (group.rank() == 2) group.recv({values.data(), 20, 0, 1});
+    expect("message", group.rank() == 0 ? 20 : 0);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GroupOf, testing::Values(Backend::kLocal, Backend::kGloo),
+std::string name_of(const testing::TestParamInfo<Backend>& given) {
+  return std::array{"local", "gloo", "memory", "mixed", "mpi"}.at(static_cast<size_t>(given.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, GroupOf,
+                         testing::Values(Backend::kLocal, Backend::kGloo, Backend::kMemory,
+                                         Backend::kMixed),
                          name_of);
 // Where mpirun has started this process: GroupMpi.PassesTheTestsOfAllGroups.
 INSTANTIATE_TEST_SUITE_P(UnderMpirun, GroupOf,
