@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 
@@ -20,17 +20,27 @@ struct MemoryRange {
   bool written = false;
 };
 
-// Translates addresses for host code that runs in a queue's order. It may touch `bytes` from there
-// on, which lie within the ranges of its op; a device that checks this throws Error{kDevice}.
-class HostView {
- public:
-  virtual ~HostView() = default;
-  virtual void* at(void* address, int64_t bytes, bool written) const = 0;
-};
+// How many of the bytes from `pointer` on lie in ranges that allow it. Adjacent ranges count as
+// one.
+inline int64_t covered_bytes(std::span<const MemoryRange> ranges, const void* pointer,
+                             int64_t bytes, bool written) {
+  const auto* const begin = static_cast<const std::byte*>(pointer);
+  const std::byte* at = begin;
+  for (bool moved = true; moved && at < begin + bytes;) {
+    moved = false;
+    for (const MemoryRange& range : ranges) {
+      const auto* const first = static_cast<const std::byte*>(range.data);
+      if ((written && !range.written) || at < first || at >= first + range.bytes) continue;
+      at = first + range.bytes;
+      moved = true;
+    }
+  }
+  return std::min<int64_t>(at - begin, bytes);
+}
 
 // A queue of a device, which does its work in the order of issue. An op of a plan is everything
-// issued between begin() and end(): kernels of DeviceOps, copies, calls. The ops of a queue are
-// counted from 1.
+// issued between begin() and end(): kernels of DeviceOps and copies. The ops of a queue are counted
+// from 1.
 //
 // Threads: begin(), end(), wait() and everything that issues belong to one thread, whose current
 // device is as before after end(); completed(), sleep(), wake() and let_wait() may be called from
@@ -59,9 +69,6 @@ class Queue {
 
   // Copies between host memory and device memory, or within either.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
-
-  // Runs host code in the queue's order, for work that has no kernel here.
-  virtual void call(std::function<void(const HostView&)> function) = 0;
 
   // The number of ops that have completed.
   virtual int64_t completed() = 0;

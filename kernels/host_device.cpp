@@ -7,11 +7,6 @@
 namespace strata::kernels {
 namespace {
 
-class Identity : public HostView {
- public:
-  void* at(void* address, int64_t, bool) const override { return address; }
-};
-
 class HostQueue : public Queue {
  public:
   explicit HostQueue(const Backend& backend) : backend_(backend) {}
@@ -24,7 +19,6 @@ class HostQueue : public Queue {
   void copy(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
-  void call(std::function<void(const HostView&)> function) override { function(Identity()); }
   int64_t completed() override { return count_; }
   void sleep(int64_t, double) override {}
   void wake() override {}

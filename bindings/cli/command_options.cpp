@@ -41,8 +41,9 @@ double deadline_in(const std::vector<std::string>& args) {
 }
 
 // Whether --device auto is a GPU: where one works and has some memory free, and nothing says that
-// it is not meant. Ranks on GPUs cannot exchange yet, and figures of a file are of its device. The
-// libraries of GPUs are not loaded on a machine without a driver, because that takes a while.
+// it is not meant. Ranks decide each for itself, so they are told, and figures of a file are of its
+// device. The libraries of GPUs are not loaded on a machine without a driver, because that takes a
+// while.
 bool takes_gpu(const config::Options& options, const std::string& plugin_path) {
   constexpr int64_t kLeastFree = kGiB;
   const std::optional<StartedRank> started = rank_of_environment();

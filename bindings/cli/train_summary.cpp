@@ -100,6 +100,19 @@ std::string rate_limit(const config::Options& options) {
   return limit.empty() ? "" : ", limited to " + limit;
 }
 
+// "1471 tokens/s, 735 a rank; MFU 0.52"
+std::string speed_text(const Outcome& outcome) {
+  const double tokens_per_s = train::tokens_per_s(outcome.options, outcome.result);
+  std::string text = format_count(tokens_per_s) + " tokens/s";
+  if (outcome.options.ranks > 1) {
+    const double of_rank = tokens_per_s / static_cast<double>(outcome.options.ranks);
+    text += fmt::format(", {} a rank", format_count(of_rank));
+  }
+  const double mfu = outcome.plan.mfu(outcome.result.median_step_s);
+  if (mfu > 0) text += fmt::format("; MFU {:.2f}", mfu);
+  return text;
+}
+
 std::string why_nothing(const config::Options& options, const train::TrainResult& result) {
   if (result.stopped_early) {
     return fmt::format("--patience {} ended the run at step {} (raise --patience to go on)",
@@ -145,10 +158,9 @@ std::string train_summary(const Outcome& outcome) {
     }
     text += '\n' + best_line(options, result) + time_line(result);
     text +=
-        fmt::format("step     {} (median), {} predicted{}; {} tokens/s\n",
+        fmt::format("step     {} (median), {} predicted{}; {}\n",
                     format_duration(result.median_step_s), format_duration(plan.predicted_step_s),
-                    share_text(plan.predicted_step_s, result.median_step_s),
-                    format_count(train::tokens_per_s(options, result)));
+                    share_text(plan.predicted_step_s, result.median_step_s), speed_text(outcome));
     const std::string limit = train::advice_text(advice);
     if (!limit.empty()) text += "limit    " + limit + '\n';
   }
@@ -161,6 +173,11 @@ std::string train_summary(const Outcome& outcome) {
         static_cast<double>(result.step_read_bytes * options.ranks) / parameters,
         static_cast<double>(result.step_write_bytes * options.ranks) / parameters,
         result.io_backend, rate_limit(options));
+  }
+  if (plan.processes && result.step_sent.all() > 0) {
+    text +=
+        fmt::format("ranks    a step sends {} within machines and {} between them\n",
+                    format_bytes(result.step_sent.within), format_bytes(result.step_sent.between));
   }
   if (result.file_bytes > 0) {
     text += fmt::format(

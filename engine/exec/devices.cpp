@@ -98,7 +98,7 @@ std::vector<kernels::DeviceFacts> require_gpu(const std::string& plugin_path, in
   throw Error(
       ErrorCode::kConfig,
       fmt::format("device: cuda:{}: this machine has {} (give --device cuda:N with a smaller N, "
-                  "or fewer ranks)",
+                  "which its ranks share, or fewer ranks)",
                   index, count == 1 ? "one GPU, cuda:0" : fmt::format("{} GPUs", count)));
 }
 

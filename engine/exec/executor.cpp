@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/base/threads.h"
 #include "engine/base/units.h"
+#include "engine/exec/bounced_group.h"
 #include "engine/exec/device_uses.h"
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
@@ -151,12 +152,25 @@ void Executor::Impl::make_devices() {
     queues_[index_of(lane)] =
         device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth, first);
   }
+  make_bounced_groups();
   if (options_.external) {
     if (plan_.device.discrete) device_uses_ = std::make_unique<DeviceUses>(*this);
     return;
   }
   compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, *device_,
                                               *queues_[index_of(Lane::kCompute)]);
+}
+
+void Executor::Impl::make_bounced_groups() {
+  if (!plan_.device.discrete) return;
+  for (size_t i = 0; i < options_.groups.size(); ++i) {
+    if (options_.groups[i] == nullptr) continue;
+    const char* name = plan::name_of(plan::comm_lane_of(static_cast<plan::GroupName>(i)));
+    bounced_groups_[i] =
+        std::make_unique<BouncedGroup>(*options_.groups[i], *device_, name, [this] {
+          if (progress_.stopped()) throw Progress::Stopped{};
+        });
+  }
 }
 
 bool Executor::Impl::has_ops(Lane lane) const {
@@ -203,6 +217,7 @@ Executor::Impl::~Impl() {
   end_lanes();
   device_uses_.reset();
   for (auto& queue : queues_) queue.reset();
+  for (auto& group : bounced_groups_) group.reset();
 }
 
 void Executor::Impl::end_lanes() {
@@ -252,6 +267,7 @@ void Executor::Impl::submit(Instance& instance) {
   instance.busy_s = {};
   instance.stall_s = {};
   instance.nvme_bytes = {};
+  instance.sent = {};
   instance.times.assign(instance.record_times ? plan::kLaneCount : 0, {});
   instance.stalls.clear();
   for (size_t lane = 0; lane < instance.times.size(); ++lane) {

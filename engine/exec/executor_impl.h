@@ -19,6 +19,8 @@
 
 namespace strata::exec {
 
+class BouncedGroup;
+
 inline size_t index_of(plan::Lane lane) {
   return static_cast<size_t>(lane);
 }
@@ -100,6 +102,7 @@ class Executor::Impl {
   bool has_ops(plan::Lane lane) const;
   void pin_arenas();
   void make_lanes();
+  void make_bounced_groups();
   Instance* instance_at(int64_t sequence) const;
   void finish_lane(Instance& instance);
   void await_over(Instance& instance);
@@ -183,22 +186,20 @@ class Executor::Impl {
 
   // run_move.cpp
   void run_copy(const plan::Op& op, const Instance& instance);
+  void run_between_ranks(const plan::Op& op, Instance& instance);
   void run_gather(const plan::Op& op, const Instance& instance);
   void run_reduce(const plan::Op& op, const Instance& instance);
-  void gather(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
-  void gather_values(const plan::Op& op, const plan::Program& program,
-                     const kernels::HostView& view);
-  void sum_key_gradients(const plan::Op& op, const plan::Program& program,
-                         const kernels::HostView& view);
-  void reduce(const plan::Op& op, const plan::Program& program, const kernels::HostView& view);
+  void gather_values(const plan::Op& op, const plan::Program& program);
+  void sum_key_gradients(const plan::Op& op, const plan::Program& program);
   void reduce_norms(const plan::Op& op, const plan::Program& program);
   void sum_norms(const plan::Op& op, const plan::Program& program);
-  void reduce_whole(const plan::Op& op, const plan::Program& program,
-                    const kernels::HostView& view);
-  void reduce_to_parts(const plan::Op& op, const plan::Program& program,
-                       const kernels::HostView& view);
+  void reduce_whole(const plan::Op& op, const plan::Program& program);
+  void reduce_to_parts(const plan::Op& op, const plan::Program& program);
   void run_message(const plan::Op& op, const Instance& instance);
   comm::Group& group_of(const plan::Op& op) const;
+  comm::Group& open_group(const plan::Op& op, const plan::Program& program);
+  void copy_own(const plan::Op& op, std::byte* to, const plan::Access& from);
+  float* floats_at(const plan::Access& access) const;
 
   // run_exchange.cpp
   void run_input(const plan::Op& op, const Instance& instance);
@@ -220,11 +221,15 @@ class Executor::Impl {
   const std::vector<bool> fresh_moments_;  // by op of `load`; used if it is the first program
   kernels::Parallel parallel_;
   std::array<std::unique_ptr<kernels::Queue>, plan::kLaneCount> queues_;  // null: an I/O lane
-  std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;      // null: a lane without ops
-  int lane_count_ = 0;                                             // with ops
-  std::unique_ptr<SegmentCompute> compute_;                        // null where the caller computes
-  std::vector<double> norm_scratch_;                               // Owned by the comm lane
-  std::vector<std::byte> norm_workspace_;                          // Owned by the optimizer lane
+  std::array<std::unique_ptr<Work>, plan::kLaneCount> works_;  // null: a lane without ops
+  int lane_count_ = 0;                                         // with ops
+  std::unique_ptr<SegmentCompute> compute_;                    // null where the caller computes
+  std::vector<double> norm_scratch_;                           // Owned by the comm lane
+  std::vector<std::byte> norm_workspace_;                      // Owned by the optimizer lane
+  // Of groups whose values lie on a device, and what the op in progress may touch. Owned by the
+  // group's lane.
+  std::array<std::unique_ptr<BouncedGroup>, plan::kGroupCount> bounced_groups_;
+  std::array<std::vector<kernels::MemoryRange>, plan::kGroupCount> bounced_ranges_;
   std::vector<comm::GatherRange> gather_scratch_;                  // Owned by the comm lane
   std::vector<comm::ReduceRange> reduce_scratch_;                  // Owned by the comm lane
   std::array<std::vector<InFlight>, plan::kLaneCount> in_flight_;  // Owned by each lane

@@ -74,9 +74,10 @@ void Executor::Impl::execute(const plan::Op& op, Instance& instance) {
     case plan::OpKind::kDownload:
       return run_copy(op, instance);
     case plan::OpKind::kGather:
-      return run_gather(op, instance);
     case plan::OpKind::kReduce:
-      return run_reduce(op, instance);
+    case plan::OpKind::kSend:
+    case plan::OpKind::kRecv:
+      return run_between_ranks(op, instance);
     case plan::OpKind::kConvert:
       return run_convert(op, instance);
     case plan::OpKind::kSave:
@@ -91,9 +92,6 @@ void Executor::Impl::execute(const plan::Op& op, Instance& instance) {
       return run_input(op, instance);
     case plan::OpKind::kOutput:
       return run_output(op, instance);
-    case plan::OpKind::kSend:
-    case plan::OpKind::kRecv:
-      return run_message(op, instance);
     default:
       return run_compute(op, instance);
   }

@@ -40,6 +40,12 @@ void set_drive(const config::Machine& machine, const RateContext& context, plan:
   rates.io_cpu_s_per_byte = machine.cpu_s_per_io_gb * 1e-9 + checksum_s;
 }
 
+// What ranks exchange of a device's memory moves over the link, between ranks, and back, at the
+// same time.
+double through_host(double rate, const plan::Rates& rates) {
+  return std::min({rate, rates.download_bytes_per_s, rates.upload_bytes_per_s});
+}
+
 }  // namespace
 
 plan::Rates best_rates_of(const config::Machine& machine, const RateContext& context) {
@@ -70,8 +76,12 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
   // Ranks of one node exchange through its memory, others over the network.
   const double network = first_of(machine.network_bytes_per_s, kAssumedNetworkBytesPerS);
   rates.comm_bytes_per_s = context.nodes > 1 ? part_of(network, context) : memory / 2;
-  const bool stay_inside = context.ranks % context.inner_ranks == 0;
-  rates.comm_inner_bytes_per_s = stay_inside ? memory / 2 : rates.comm_bytes_per_s;
+  // Such ranks follow each other, so they are of one node where their number divides its ranks.
+  const auto rate_of = [&](int64_t ranks) {
+    return context.ranks % ranks == 0 ? memory / 2 : rates.comm_bytes_per_s;
+  };
+  rates.comm_inner_bytes_per_s = rate_of(context.inner_ranks);
+  rates.comm_shard_bytes_per_s = rate_of(context.copy_ranks);
   return rates;
 }
 
@@ -91,6 +101,11 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
     rates.compute_overhead_s = machine.device_op_overhead_s;
   }
   rates.transfer_latency_s = rates.comm_latency_s = machine.op_overhead_s;
+  if (context.discrete) {
+    rates.comm_bytes_per_s = through_host(rates.comm_bytes_per_s, rates);
+    rates.comm_inner_bytes_per_s = through_host(rates.comm_inner_bytes_per_s, rates);
+    rates.comm_shard_bytes_per_s = through_host(rates.comm_shard_bytes_per_s, rates);
+  }
   return rates;
 }
 

@@ -3,16 +3,19 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "engine/exec/bounced_group.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/norm_sum.h"
 #include "engine/exec/op_access.h"
 #include "engine/plan/memory_map.h"
+#include "engine/plan/op_contract.h"
 
 namespace strata::exec {
 namespace {
 
 using plan::Access;
 using plan::Mode;
+using plan::ValueKind;
 
 }  // namespace
 
@@ -22,78 +25,68 @@ void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
   });
 }
 
-// Collectives work on host memory, in the order of the lane's queue. Their closures refer only to
-// the plan, because after a failure the instance may be destroyed before the queue.
-void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
-  queues_[static_cast<size_t>(op.lane)]->call(
-      [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
-        gather(op, program, view);
-      });
-}
-
-void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
-  queues_[static_cast<size_t>(op.lane)]->call(
-      [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
-        reduce(op, program, view);
-      });
+void Executor::Impl::run_between_ranks(const plan::Op& op, Instance& instance) {
+  const comm::Group& group = group_of(op);
+  const comm::SentBytes before = group.sent();
+  if (op.kind == plan::OpKind::kGather) {
+    run_gather(op, instance);
+  } else if (op.kind == plan::OpKind::kReduce) {
+    run_reduce(op, instance);
+  } else {
+    run_message(op, instance);
+  }
+  comm::SentBytes& sent = instance.sent[index_of(op.lane)];
+  sent.within += group.sent().within - before.within;
+  sent.between += group.sent().between - before.between;
 }
 
 // Copies own parts to their places in the whole segment, then gathers the others' parts.
-void Executor::Impl::gather(const plan::Op& op, const plan::Program& program,
-                            const kernels::HostView& view) {
+void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
+  const plan::Program& program = program_of(instance);
   if (op.group == plan::GroupName::kContext || op.group == plan::GroupName::kTensor) {
-    return gather_values(op, program, view);
+    return gather_values(op, program);
   }
+  comm::Group& group = open_group(op, program);
   const auto accesses = program.accesses_of(op);
   const int64_t width = width_of(Plane::kHi, plan_.recipe);
   std::byte* segment = nullptr;  // the address of its byte 0
   int64_t first = 0, last = 0;   // bytes of the segment that are gathered
   for (const Access& access : accesses) {
-    if (access.mode != Mode::kWrite) continue;
+    if (access.mode != Mode::kWrite || access.value.kind == ValueKind::kScratch) continue;
     if (!segment) first = access.first;
     segment = at(access) - access.first;
     last = access.first + access.bytes;
   }
   STRATA_CHECK(segment != nullptr);
-  const auto whole = [&](int64_t from, int64_t bytes) {
-    return static_cast<std::byte*>(view.at(segment + from, bytes, true));
-  };
   for (const Access& access : accesses) {
-    if (access.mode != Mode::kRead) continue;
-    const void* own = view.at(at(access), access.bytes, false);
-    std::byte* to = whole(access.first, access.bytes);
-    if (to != own) std::memcpy(to, own, static_cast<size_t>(access.bytes));
+    if (access.mode == Mode::kRead) copy_own(op, segment + access.first, access);
   }
   gather_scratch_.clear();
   for (int c = plan_.layout.first_chunk[op.segment]; c < plan_.layout.first_chunk[op.segment + 1];
        ++c) {
     const shard::Chunk& chunk = plan_.layout.chunks[c];
     if (chunk.offset * width < first || chunk.offset * width >= last) continue;
-    gather_scratch_.push_back(
-        {whole(chunk.offset * width, chunk.numel * width), plan_.layout.part_numel(c) * width});
+    gather_scratch_.push_back({segment + chunk.offset * width, plan_.layout.part_numel(c) * width});
   }
-  group_of(op).gather_chunks(gather_scratch_);
+  group.gather_chunks(gather_scratch_);
 }
 
 // Own keys or scores are in their place among those of all.
-void Executor::Impl::gather_values(const plan::Op& op, const plan::Program& program,
-                                   const kernels::HostView& view) {
+void Executor::Impl::gather_values(const plan::Op& op, const plan::Program& program) {
   const auto accesses = program.accesses_of(op);
   const bool keys = op.group == plan::GroupName::kContext;
-  const plan::ValueKind kind = keys ? plan::ValueKind::kKeys : plan::ValueKind::kScores;
+  const ValueKind kind = keys ? ValueKind::kKeys : ValueKind::kScores;
   const Access* own = find_access(accesses, Mode::kRead, kind);
   const Access* all = find_access(accesses, Mode::kWrite, kind);
-  group_of(op).gather(view.at(at(*all), all->bytes, true), own->bytes);
+  open_group(op, program).gather(at(*all), own->bytes);
 }
 
-void Executor::Impl::sum_key_gradients(const plan::Op& op, const plan::Program& program,
-                                       const kernels::HostView& view) {
+void Executor::Impl::sum_key_gradients(const plan::Op& op, const plan::Program& program) {
   const auto accesses = program.accesses_of(op);
-  const Access* all = find_access(accesses, Mode::kRead, plan::ValueKind::kKeyGradient);
-  const Access* own = find_access(accesses, Mode::kWrite, plan::ValueKind::kKeyGradient);
-  group_of(op).reduce({static_cast<float*>(view.at(at(*all), all->bytes, false)),
-                       own->bytes / plan::kGradientWidth,
-                       static_cast<float*>(view.at(at(*own), own->bytes, true))});
+  const Access* all = find_access(accesses, Mode::kRead, ValueKind::kKeyGradient);
+  const Access* own = find_access(accesses, Mode::kWrite, ValueKind::kKeyGradient);
+  open_group(op, program)
+      .reduce({floats_at(*all), own->bytes / plan::kGradientWidth, floats_at(*own)});
 }
 
 comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
@@ -102,15 +95,44 @@ comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
   return *group;
 }
 
+float* Executor::Impl::floats_at(const Access& access) const {
+  return reinterpret_cast<float*>(at(access));
+}
+
+// The group for the values of an op: they may lie on the device.
+comm::Group& Executor::Impl::open_group(const plan::Op& op, const plan::Program& program) {
+  const auto accesses = program.accesses_of(op);
+  const Access* buffer = find_access(accesses, Mode::kWrite, ValueKind::kScratch);
+  if (buffer == nullptr) return group_of(op);
+  std::vector<kernels::MemoryRange>& ranges = bounced_ranges_[static_cast<size_t>(op.group)];
+  ranges.clear();
+  for (const Access& access : accesses) {
+    ranges.push_back({at(access), access.bytes, access.mode == Mode::kWrite});
+  }
+  BouncedGroup& group = *bounced_groups_[static_cast<size_t>(op.group)];
+  group.open({.name = plan::contract_of(op.kind).name,
+              .ranges = ranges,
+              .buffer = {at(*buffer), static_cast<size_t>(buffer->bytes)}});
+  return group;
+}
+
+// Of an open group's op.
+void Executor::Impl::copy_own(const plan::Op& op, std::byte* to, const Access& from) {
+  if (to == at(from)) return;
+  if (from.arena == plan::Arena::kDevice) {
+    return bounced_groups_[static_cast<size_t>(op.group)]->copy(to, at(from), from.bytes);
+  }
+  std::memcpy(to, at(from), static_cast<size_t>(from.bytes));
+}
+
 // Sums over a group: own parts, or everything when every rank keeps everything.
-void Executor::Impl::reduce(const plan::Op& op, const plan::Program& program,
-                            const kernels::HostView& view) {
+void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
+  const plan::Program& program = program_of(instance);
   if (op.group == plan::GroupName::kPipeline) return sum_norms(op, program);
   if (op.segment < 0) return reduce_norms(op, program);
-  if (op.group == plan::GroupName::kContext) return sum_key_gradients(op, program, view);
+  if (op.group == plan::GroupName::kContext) return sum_key_gradients(op, program);
   const bool whole = op.group != plan::GroupName::kShard || plan_.mesh.gradient_shards() == 1;
-  if (whole) return reduce_whole(op, program, view);
-  reduce_to_parts(op, program, view);
+  whole ? reduce_whole(op, program) : reduce_to_parts(op, program);
 }
 
 // A rank has zeros for partials of other ranks, so after the sum every rank has all partials.
@@ -150,57 +172,52 @@ void Executor::Impl::sum_norms(const plan::Op& op, const plan::Program& program)
     if (section.number + 1 < route.sections()) group.send(message(section.number + 1));
   }
   group.broadcast(&sum, sizeof(sum), group.size() - 1);
-  const Access* to = find_access(program.accesses_of(op), Mode::kWrite, plan::ValueKind::kNormSum);
+  const Access* to = find_access(program.accesses_of(op), Mode::kWrite, ValueKind::kNormSum);
   STRATA_CHECK(to != nullptr);
   std::memcpy(at(*to), &sum, sizeof(sum));
 }
 
 void Executor::Impl::run_message(const plan::Op& op, const Instance& instance) {
-  queues_[static_cast<size_t>(op.lane)]->call(
-      [this, &op, &program = program_of(instance)](const kernels::HostView& view) {
-        const Access& access = program.accesses_of(op).front();
-        const bool sends = op.kind == plan::OpKind::kSend;
-        comm::Group& group = group_of(op);
-        const bool back = access.value.kind == plan::ValueKind::kActivationGradient;
-        const int step = sends == back ? group.size() - 1 : 1;  // on the ring of ranks
-        const comm::Message message = {.data = view.at(at(access), access.bytes, !sends),
-                                       .bytes = access.bytes,
-                                       .peer = (group.rank() + step) % group.size(),
-                                       .tag = op.number};
-        sends ? group.send(message) : group.recv(message);
-      });
+  const plan::Program& program = program_of(instance);
+  const Access& access = program.accesses_of(op).front();
+  const bool sends = op.kind == plan::OpKind::kSend;
+  comm::Group& group = open_group(op, program);
+  const bool back = access.value.kind == ValueKind::kActivationGradient;
+  const int step = sends == back ? group.size() - 1 : 1;  // on the ring of ranks
+  const comm::Message message = {.data = at(access),
+                                 .bytes = access.bytes,
+                                 .peer = (group.rank() + step) % group.size(),
+                                 .tag = op.number};
+  sends ? group.send(message) : group.recv(message);
 }
 
-void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& program,
-                                  const kernels::HostView& view) {
+void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& program) {
+  comm::Group& group = open_group(op, program);
   for_each_move(program.accesses_of(op), [&](const Access& read, const Access& to) {
-    const void* from = view.at(at(read), read.bytes, false);
-    auto* sum = static_cast<float*>(view.at(at(to), to.bytes, true));
-    if (sum != from) std::memcpy(sum, from, static_cast<size_t>(read.bytes));
-    const bool is_gradient = read.value.kind == plan::ValueKind::kGradient;
-    group_of(op).all_reduce_sum(sum, to.bytes / plan::kGradientWidth,
-                                is_gradient ? plan_.mesh.reduce_dtype : DType::kF32);
+    copy_own(op, at(to), read);
+    const bool is_gradient = read.value.kind == ValueKind::kGradient;
+    group.all_reduce_sum(floats_at(to), to.bytes / plan::kGradientWidth,
+                         is_gradient ? plan_.mesh.reduce_dtype : DType::kF32);
   });
 }
 
-void Executor::Impl::reduce_to_parts(const plan::Op& op, const plan::Program& program,
-                                     const kernels::HostView& view) {
-  const auto accesses = program.accesses_of(op);
+void Executor::Impl::reduce_to_parts(const plan::Op& op, const plan::Program& program) {
+  comm::Group& group = open_group(op, program);
   float* whole = nullptr;
   int c = plan_.layout.first_chunk[op.segment];
   reduce_scratch_.clear();
-  for (const Access& access : accesses) {
-    auto* const data =
-        static_cast<float*>(view.at(at(access), access.bytes, access.mode == Mode::kWrite));
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.value.kind == ValueKind::kScratch) continue;
     if (access.mode == Mode::kRead) {
-      whole = data - access.first / plan::kGradientWidth;
+      whole = floats_at(access) - access.first / plan::kGradientWidth;
       continue;
     }
     STRATA_CHECK(whole != nullptr);
     const shard::Chunk& chunk = plan_.layout.chunks[c];
-    reduce_scratch_.push_back({whole + chunk.offset, plan_.layout.part_numel(c++), data});
+    reduce_scratch_.push_back(
+        {whole + chunk.offset, plan_.layout.part_numel(c++), floats_at(access)});
   }
-  group_of(op).reduce_chunks(reduce_scratch_, plan_.mesh.reduce_dtype);
+  group.reduce_chunks(reduce_scratch_, plan_.mesh.reduce_dtype);
 }
 
 }  // namespace strata::exec

@@ -71,6 +71,12 @@ void BuilderPiece::decision(Mode mode, Generation generation) {
                 .value = {.kind = ValueKind::kDecision, .generation = generation}});
 }
 
+void BuilderPiece::bounce(const Op& op, Arena arena) {
+  if (arena != Arena::kDevice) return;
+  const BounceBuffer& buffer = map_.bounce[static_cast<size_t>(op.lane)];
+  emit_.write(Arena::kHost, buffer.host, buffer.bytes, 0, {.kind = ValueKind::kScratch});
+}
+
 int64_t BuilderPiece::state_accesses(Mode mode, const StateSlot& slot, int chunk,
                                      Generation generation, StatePart part) {
   const Piece piece = state_piece(plan_, chunk);

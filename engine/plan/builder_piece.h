@@ -94,6 +94,7 @@ class BuilderPiece {
   // Of the open op
   void predicate(Op& op, const Update& update);
   void decision(Mode mode, Generation generation);
+  void bounce(const Op& op, Arena arena);  // after the values, which lie in this arena
   int64_t state_accesses(Mode mode, const StateSlot& slot, int chunk, Generation generation,
                          StatePart part = StatePart::kAll);  // returns their bytes
 

@@ -92,6 +92,7 @@ Place GradientPath::reduce_over(GroupName group, int segment, const Place& from,
     const bool goes_back = group != GroupName::kShard || plan_.mesh.gradient_shards() == 1;
     op.bytes = goes_back ? op.bytes / 4 * 3 : op.bytes / 2;  // sums go back in fp32
   }
+  bounce(op, from.arena);
   emit_.close();
   return to;
 }

@@ -204,7 +204,8 @@ void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
   }
   least(Resource::kUpload) = over(bound.upload_bytes, rates.upload_bytes_per_s);
   least(Resource::kDownload) = over(bound.download_bytes, rates.download_bytes_per_s);
-  least(Resource::kComm) = over(bound.comm_bytes, rates.comm_bytes_per_s);
+  least(Resource::kComm) =
+      over(bound.comm_bytes, std::max(rates.comm_bytes_per_s, rates.comm_shard_bytes_per_s));
 
   const auto largest = std::max_element(bound.least_s.begin(), bound.least_s.end());
   bound.step_s = *largest;

@@ -243,6 +243,14 @@ void lay_out_device_norms(const PlanInput& input, const Plan& plan, Packer& pack
   map.norm_scratch = pack.take(Arena::kDevice, map.norm_scratch_bytes, "workspace");
 }
 
+void lay_out_bounce_buffers(const PlanInput& input, Packer& pack, MemoryMap& map) {
+  for (int i = 0; i < kLaneCount; ++i) {
+    const int64_t bytes = bounce_bytes(input, static_cast<Lane>(i));
+    if (bytes == 0) continue;
+    map.bounce[static_cast<size_t>(i)] = {pack.take(Arena::kHost, bytes, "bounce buffers"), bytes};
+  }
+}
+
 // A map whose states have no chunks is measured alone.
 void fill(const PlanInput& input, const Ground& ground, const Placement& placement, Plan& plan,
           MemoryMap& map) {
@@ -258,6 +266,7 @@ void fill(const PlanInput& input, const Ground& ground, const Placement& placeme
         pack.take(Arena::kControl, kNormBytes * chunks * plan.layout.shard_count, "norm partials"));
   }
   lay_out_exchanges(input, pack, map);
+  lay_out_bounce_buffers(input, pack, map);
   lay_out_caches(input, pack, map);
   lay_out_weights(input, placement, plan, pack, map);
   lay_out_resident_state(ground, placement, plan, pack, map);

@@ -58,6 +58,14 @@ struct StateSlot {
   bool exists() const { return base >= 0; }
 };
 
+// Host memory through which ranks exchange what lies on a device, in two halves. Each lane between
+// ranks has one, and its ops pass larger values in pieces.
+struct BounceBuffer {
+  int64_t host = -1;
+  int64_t bytes = 0;
+};
+inline constexpr int64_t kMostBounceBytes = int64_t{16} << 20;
+
 struct SegmentPlaces {
   Place host_hi;      // resident weights (own part)
   Place device_hi;    // resident on the device: a copy, or the segment's home
@@ -115,6 +123,7 @@ struct MemoryMap {
   int64_t norm_scratch = 0, norm_scratch_bytes = 0;  // on the device, where a segment's home is
   int64_t weights_ring = 0, state_ring = 0, gradient_ring = 0, activation_ring = 0;
   int64_t device_weights_ring = 0, device_gradient_ring = 0;
+  std::array<BounceBuffer, kLaneCount> bounce;  // by lane
 };
 
 inline const Exchange& exchange_of(const MemoryMap& map, ValueKind kind) {
@@ -132,6 +141,8 @@ int64_t state_bytes(const Plan& plan, int chunk);
 int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);
 int64_t hi_part_bytes(const Plan& plan, const PlanInput& input, int segment);
 int64_t hi_full_bytes(const PlanInput& input, int segment);
+// Of the bounce buffer of a lane between ranks; 0 where it has no use for one.
+int64_t bounce_bytes(const PlanInput& input, Lane lane);
 int64_t gradient_full_bytes(const PlanInput& input, int segment);
 int64_t gradient_part_bytes(const PlanInput& input, int segment);
 

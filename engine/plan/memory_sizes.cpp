@@ -100,6 +100,49 @@ int64_t gradient_part_bytes(const PlanInput& input, int segment) {
   return shard::share_of(gradient_full_bytes(input, segment), input.mesh.gradient_shards());
 }
 
+namespace {
+
+// The most bytes that an op of the lane has on the device, whether or not a plan has such an op.
+int64_t most_exchanged_bytes(const PlanInput& input, Lane lane) {
+  const Mesh& mesh = input.mesh;
+  const auto over_segments = [&](const auto& bytes_of) {
+    int64_t most = 0;
+    for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+      most = std::max(most, bytes_of(s));
+    }
+    return most;
+  };
+  if (lane == Lane::kCommStage) return mesh.pipeline > 1 ? boundary_tensor_bytes(input) : 0;
+  if (lane == Lane::kComm) {
+    if (mesh.shards() * mesh.size_of(GroupName::kReplicate) == 1) return 0;
+    return over_segments(
+        [&](int s) { return std::max(hi_full_bytes(input, s), gradient_full_bytes(input, s)); });
+  }
+  int64_t most = 0;
+  if (mesh.tensor > 1) {
+    const int64_t logits = input.shape.logit_rows() * input.spec->architecture.vocabulary * 4;
+    most = std::max(logits, mesh.tensor * model::own_score_bytes(input.shape));
+    most = std::max(most, over_segments([&](int s) {
+                      return branch_gradient_bytes(*input.spec, s, input.shape);
+                    }));
+  }
+  if (mesh.size_of(GroupName::kContext) > 1) {
+    const int64_t keys = model::own_key_bytes(*input.spec, input.shape);
+    most = std::max(most, input.shape.context.ranks * keys);
+  }
+  return most;
+}
+
+}  // namespace
+
+int64_t bounce_bytes(const PlanInput& input, Lane lane) {
+  if (!input.device.discrete || !is_comm_lane(lane)) return 0;
+  constexpr int64_t kLeastOfRank = 32;  // of exec::BouncedGroup
+  const int64_t most = round_up(most_exchanged_bytes(input, lane), kPageBytes);
+  if (most == 0) return 0;
+  return std::max(std::min(2 * most, kMostBounceBytes), input.mesh.world * kLeastOfRank);
+}
+
 bool has_checkpoint(const PlanInput& input, int unit) {
   const std::vector<model::Segment>& segments = input.spec->segments;
   const model::Segment& first = segments[input.spec->units[unit].segments.front()];

@@ -46,7 +46,7 @@ constexpr bool is_comm_lane(Lane lane) {
 // without such a device these do too.
 constexpr bool is_device_lane(Lane lane) {
   return lane == Lane::kCompute || lane == Lane::kUpload || lane == Lane::kDownload ||
-         is_comm_lane(lane) || lane == Lane::kUpdate;
+         lane == Lane::kUpdate;
 }
 
 // Ranks that differ in one axis of the mesh.

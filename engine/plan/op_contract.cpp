@@ -118,9 +118,11 @@ constexpr std::array kOptimize = {ValueNeed{ValueKind::kPlane, kSome, kSome},
                                   ValueNeed{ValueKind::kDecision, kOne, kNone}};
 
 constexpr std::array kSend = {ValueNeed{ValueKind::kActivation, kOptional, kNone},
-                              ValueNeed{ValueKind::kActivationGradient, kOptional, kNone}};
+                              ValueNeed{ValueKind::kActivationGradient, kOptional, kNone},
+                              kWorkspace};
 constexpr std::array kRecv = {ValueNeed{ValueKind::kActivation, kNone, kOptional},
-                              ValueNeed{ValueKind::kActivationGradient, kNone, kOptional}};
+                              ValueNeed{ValueKind::kActivationGradient, kNone, kOptional},
+                              kWorkspace};
 
 constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kFetch, "fetch", kReads, true, kMove},

@@ -354,6 +354,7 @@ void PassOrder::exchange(OpKind kind, const Phase& sender, const Span& span) {
     } else {
       sends ? activations_.read(of, m) : activations_.write(of, m);
     }
+    bounce(op, compute_arena());
     emit_.close();
   }
 }

@@ -74,8 +74,9 @@ class PassOrder : BuilderPiece {
   // Forward or Recompute of one micro-batch, all its parts.
   void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
   Op& open_pass(OpKind kind, int segment, int micro_batch, int part);
-  // An exchange of `bytes` within a group, which its caller closes.
-  void open_exchange(OpKind kind, GroupName group, int segment, int micro_batch, int64_t bytes);
+  // An exchange of `bytes` within a group, of values where segments are computed.
+  Op& open_exchange(OpKind kind, GroupName group, int segment, int micro_batch, int64_t bytes);
+  void close_exchange(const Op& op);
   void sum_branch(ValueKind kind, int segment, int micro_batch);
   // What context ranks share before attention: own keys and values, then those of all.
   void share_keys(OpKind kind, int segment, int micro_batch);

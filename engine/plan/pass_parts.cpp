@@ -24,20 +24,26 @@ void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, 
                           .index = micro_batch}});
 }
 
-void PassOrder::open_exchange(OpKind kind, GroupName group, int segment, int micro_batch,
-                              int64_t bytes) {
+Op& PassOrder::open_exchange(OpKind kind, GroupName group, int segment, int micro_batch,
+                             int64_t bytes) {
   Op& op = emit_.open(kind, comm_lane_of(group), segment);
   op.group = group;
   op.micro_batch = micro_batch;
   op.bytes = bytes;
+  return op;
+}
+
+void PassOrder::close_exchange(const Op& op) {
+  bounce(op, compute_arena());
+  emit_.close();
 }
 
 void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
-  open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch,
-                bytes_of_branch(kind, segment));
+  const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch,
+                               bytes_of_branch(kind, segment));
   branch(Mode::kRead, kind, segment, micro_batch, 0);
   branch(Mode::kWrite, kind, segment, micro_batch, 1);
-  emit_.close();
+  close_exchange(op);
 }
 
 void PassOrder::share(Mode mode, const Shared& place, Whose whose, const Value& value) {
@@ -80,16 +86,17 @@ void PassOrder::scores(Mode mode, Whose whose, int segment, int micro_batch, int
 }
 
 void PassOrder::gather_scores(int segment, int micro_batch) {
-  open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
-                input_.spec->tensor.ranks * model::own_score_bytes(input_.shape));
+  const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
+                               input_.spec->tensor.ranks * model::own_score_bytes(input_.shape));
   scores(Mode::kRead, Whose::kOwn, segment, micro_batch, 0);
   scores(Mode::kWrite, Whose::kAll, segment, micro_batch, 1);
-  emit_.close();
+  close_exchange(op);
 }
 
 void PassOrder::sum_logits(int segment, int micro_batch) {
   const Exchange& logits = exchange_of(map_, ValueKind::kLogits);
-  open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, logits.bytes);
+  const Op& op =
+      open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, logits.bytes);
   for (const int reduced : {0, 1}) {
     emit_.access({.mode = reduced == 0 ? Mode::kRead : Mode::kWrite,
                   .arena = compute_arena(),
@@ -97,7 +104,7 @@ void PassOrder::sum_logits(int segment, int micro_batch) {
                   .bytes = logits.bytes,
                   .value = {.kind = ValueKind::kLogits, .reduced = static_cast<uint8_t>(reduced)}});
   }
-  emit_.close();
+  close_exchange(op);
 }
 
 void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
@@ -110,17 +117,19 @@ void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
                                    : print.recompute_workspace_bytes);
   emit_.close();
   shared_keys_ = {segment, micro_batch};
-  open_exchange(OpKind::kGather, GroupName::kContext, segment, micro_batch, bytes_of_keys());
+  const Op& op =
+      open_exchange(OpKind::kGather, GroupName::kContext, segment, micro_batch, bytes_of_keys());
   keys(Mode::kRead, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
   keys(Mode::kWrite, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
-  emit_.close();
+  close_exchange(op);
 }
 
 void PassOrder::sum_key_gradients(int segment, int micro_batch) {
-  open_exchange(OpKind::kReduce, GroupName::kContext, segment, micro_batch, bytes_of_keys());
+  const Op& op =
+      open_exchange(OpKind::kReduce, GroupName::kContext, segment, micro_batch, bytes_of_keys());
   keys(Mode::kRead, ValueKind::kKeyGradient, Whose::kAll, segment, micro_batch, 0);
   keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
-  emit_.close();
+  close_exchange(op);
 }
 
 }  // namespace strata::plan

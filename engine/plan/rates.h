@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/plan/op.h"
+
 namespace strata::plan {
 
 // The machine's rates for the planner, the simulator and the lower bound. A rate of zero means that
@@ -32,11 +34,16 @@ struct Rates {
   double device_shared_speed = 0.5;
   double upload_bytes_per_s = 0;
   double download_bytes_per_s = 0;
-  double transfer_latency_s = 0;  // of each upload and download
-  double comm_bytes_per_s = 0;
-  double comm_inner_bytes_per_s = 0;  // within layers; 0: as between others
-  double inner_or_comm_bytes_per_s() const {
-    return comm_inner_bytes_per_s > 0 ? comm_inner_bytes_per_s : comm_bytes_per_s;
+  double transfer_latency_s = 0;      // of each upload and download
+  double comm_bytes_per_s = 0;        // between copies of the state, and between stages
+  double comm_shard_bytes_per_s = 0;  // within a copy; 0: as between copies
+  double comm_inner_bytes_per_s = 0;  // within layers; 0: as between copies
+  double exchange_bytes_per_s(GroupName group) const {
+    const bool is_inner = comm_lane_of(group) == Lane::kCommInner;
+    const double own = is_inner                     ? comm_inner_bytes_per_s
+                       : group == GroupName::kShard ? comm_shard_bytes_per_s
+                                                    : 0;
+    return own > 0 ? own : comm_bytes_per_s;
   }
   double comm_latency_s = 0;  // of each collective
 };

@@ -219,10 +219,9 @@ class Simulation {
       case Lane::kDownload:
         return move(rates_.download_bytes_per_s, rates_.transfer_latency_s);
       case Lane::kCommInner:
-        return move(rates_.inner_or_comm_bytes_per_s(), rates_.comm_latency_s);
       case Lane::kComm:
       case Lane::kCommStage:
-        return move(rates_.comm_bytes_per_s, rates_.comm_latency_s);
+        return move(rates_.exchange_bytes_per_s(op.group), rates_.comm_latency_s);
       case Lane::kUpdate:
         update_ = {true, link_s(op, rates_.device_memory_bytes_per_s,
                                 rates_.compute_overhead_s * parts(op))};

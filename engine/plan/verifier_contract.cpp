@@ -169,7 +169,7 @@ bool inside_chunks(const Facts& facts, const Op& op, const Access& access) {
 }
 
 // Whether an access of an op that is not a transfer is in an arena of its lane's side. Decisions,
-// and norm partials on the host, are in the control arena; collectives work on both sides.
+// and norm partials on the host, are in the control arena; ranks exchange values of both sides.
 bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
   const bool device = facts.plan.device.discrete && is_device_lane(op.lane);
   if (access.value.kind == ValueKind::kDecision || access.value.kind == ValueKind::kNormSum) {
@@ -179,12 +179,30 @@ bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
   if (access.value.kind == ValueKind::kNormPartial && (comm || !device)) {
     return access.arena == Arena::kControl;
   }
-  if (comm && access.arena == Arena::kHost) return true;
+  if (comm && facts.plan.device.discrete && access.arena == Arena::kDevice) {
+    return access.value.kind != ValueKind::kScratch;
+  }
   return access.arena == (device ? Arena::kDevice : Arena::kHost);
+}
+
+// Whether ranks exchange values of a device without host memory to pass them through.
+bool lacks_bounce_buffer(const Program& program, const Op& op) {
+  if (!is_comm_lane(op.lane)) return false;
+  bool on_device = false, bounces = false;
+  for (const Access& access : program.accesses_of(op)) {
+    on_device |= access.arena == Arena::kDevice;
+    bounces |= access.value.kind == ValueKind::kScratch;
+  }
+  return on_device && !bounces;
 }
 
 void check_places(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
+  if (lacks_bounce_buffer(program, op)) {
+    reporter.add(
+        "arena", program.name, index,
+        fmt::format("{} has values on the device and no bounce buffer", contract_of(op.kind).name));
+  }
   for (const Access& access : program.accesses_of(op)) {
     if (fits_arena(facts, op, access)) continue;
     reporter.add("arena", program.name, index,

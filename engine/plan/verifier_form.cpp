@@ -230,9 +230,10 @@ bool check_range(const Facts& facts, ProgramName program, int64_t op, const Acce
 }
 
 void check_pages(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
-  const Op& op = program.ops[index];
-  if (op.kind != OpKind::kFetch && op.kind != OpKind::kSpill) return;
-  for (const Access& access : program.accesses_of(op)) {
+  const auto accesses = program.accesses_of(program.ops[index]);
+  const auto is_on_nvme = [](const Access& access) { return access.arena == Arena::kNvme; };
+  if (std::ranges::none_of(accesses, is_on_nvme)) return;
+  for (const Access& access : accesses) {
     if (access.arena == Arena::kControl) continue;
     if (access.offset % kPageBytes == 0 && access.bytes % kPageBytes == 0) continue;
     reporter.add("alignment", program.name, index,

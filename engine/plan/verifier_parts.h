@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct Range {
   int64_t end = 0;
   bool operator==(const Range&) const = default;
 };
+
+// The accesses of an op between ranks, without its bounce buffer, which is the last one.
+inline std::span<const Access> exchanged_accesses(const Program& program, const Op& op) {
+  const std::span<const Access> all = program.accesses_of(op);
+  const bool bounces = !all.empty() && all.back().value.kind == ValueKind::kScratch;
+  return all.first(all.size() - (bounces ? 1 : 0));
+}
 
 // Sorts ranges and joins those that touch. Returns false when two overlap; they are joined too.
 bool join(std::vector<Range>& ranges);

@@ -98,7 +98,7 @@ class StageCheck {
         .kind = sender.backward ? ValueKind::kActivationGradient : ValueKind::kActivation,
         .segment = at_front ? end : facts_.segment(end).inputs.front(),
         .index = op.micro_batch};
-    const auto accesses = program_.accesses_of(op);
+    const auto accesses = exchanged_accesses(program_, op);
     const Mode mode = sends ? Mode::kRead : Mode::kWrite;
     const bool whole = accesses.size() == 1 && accesses[0].mode == mode &&
                        accesses[0].value == value && accesses[0].first == 0 &&

@@ -298,7 +298,7 @@ void check_norm_sum(const Facts& facts, const Program& program, int64_t index, R
 void check_branch_sum(const Facts& facts, const Program& program, int64_t index,
                       Reporter& reporter) {
   const Op& op = program.ops[index];
-  const auto accesses = program.accesses_of(op);
+  const auto accesses = exchanged_accesses(program, op);
   const Access* read = nullptr;
   const Access* write = nullptr;
   int others = 0;
@@ -329,7 +329,7 @@ void check_branch_sum(const Facts& facts, const Program& program, int64_t index,
 void check_shared_values(const Facts& facts, const Program& program, int64_t index, ValueKind kind,
                          Reporter& reporter) {
   const Op& op = program.ops[index];
-  const auto accesses = program.accesses_of(op);
+  const auto accesses = exchanged_accesses(program, op);
   const bool gathers = op.kind == OpKind::kGather;
   const bool scores = kind == ValueKind::kScores;
   const Range own = scores ? facts.own_scores() : facts.own_keys();

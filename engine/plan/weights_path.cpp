@@ -110,6 +110,7 @@ void WeightsPath::gather(int segment, const Place& from, const Place& to, Genera
                 value);
     op.bytes += piece.count * width;
   }
+  bounce(op, to.arena);
   emit_.close();
 }
 

@@ -72,7 +72,8 @@ double rate_of_model(model::ModelSpec spec, const config::Options& options,
 
 void measure_model(const model::ModelSpec& spec, const config::Options& options,
                    train::RunFacts& facts) {
-  if (options.device != config::Device::kCuda || options.ranks != 1) return;
+  const bool is_whole = options.tensor_ranks == 1 && options.context_ranks == 1;
+  if (options.device != config::Device::kCuda || !is_whole) return;
   const auto device = exec::open_device(
       {.kind = config::DeviceKind::kCuda,
        .index = static_cast<int>(std::max<int64_t>(0, options.device_index)),

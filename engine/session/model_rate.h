@@ -8,8 +8,8 @@
 
 namespace strata::session {
 
-// Sets the rate of this model in facts, measured on the GPU of the run. Leaves it as it is on other
-// devices and for several ranks.
+// Sets the rate of this model in facts, measured on the run's GPU, or on that of rank 0. Leaves it
+// as it is on other devices, and where ranks share the arithmetic of a block.
 void measure_model(const model::ModelSpec& spec, const config::Options& options,
                    train::RunFacts& facts);
 

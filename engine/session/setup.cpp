@@ -120,15 +120,6 @@ void check_scratch(const config::Options& options) {
 void collect_device(const config::Options& options, Failures& failures) {
   if (options.device != config::Device::kCuda) return;
   failures.collect([&] { (void)exec::require_gpu(options.plugin_path, options.device_index); });
-  if (options.ranks == 1) return;
-  // A gather is host code in the order of a stream: it cannot read a GPU's memory, and streams may
-  // take turns with host code that waits for each other.
-  failures.collect([&] {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("ranks: {}: ranks on GPUs cannot exchange yet (use --ranks 1, or "
-                            "--device cpu)",
-                            options.ranks));
-  });
 }
 
 namespace {

@@ -93,12 +93,12 @@ EventFile::EventFile(const std::string& directory, int64_t first_step, double ti
 }
 
 void EventFile::append(const StepMetrics& metrics) {
-  const auto tokens = static_cast<double>(metrics.positions);
   const Scalar scalars[] = {{"train/loss", metrics.loss},
                             {"train/grad_norm", metrics.grad_norm},
                             {"train/lr", metrics.lr},
                             {"train/epoch", metrics.epoch},
-                            {"train/tokens_per_s", tokens / metrics.step_s}};
+                            {"train/tokens_per_s", metrics.tokens_per_s()},
+                            {"train/mfu", metrics.mfu}};
   if (metrics.skip != Skip::kNo) return;
   file_.append(event_record(metrics.time_s, metrics.step, scalars));
 }

@@ -43,6 +43,7 @@ void each_number_of_terms(Terms& terms, const Visit& visit) {
   visit("nvme_max", terms.facts.nvme_bytes_max);
   visit("data", terms.facts.data_bytes);
   visit("steps", terms.facts.steps);
+  visit("compute_flops_per_s", terms.facts.compute_flops_per_s);
   visit("resumed_step", terms.resumed_step);
   visit("lacks_evaluation", terms.lacks_evaluation);
 }
@@ -65,6 +66,11 @@ class Reader {
   }
   void operator()(const char* name, std::optional<int64_t>& number) const {
     number = member(name).int64();
+  }
+  void operator()(const char* name, double& number) const {
+    const std::optional<double> found = member(name).number();
+    if (!found) refuse(name);
+    number = *found;
   }
   void operator()(const char* name, bool& value) const {
     int64_t number = 0;
@@ -93,6 +99,8 @@ class Reader {
 struct Writer {
   Json& json;
   void operator()(const char* name, int64_t number) const { json.set(name, number); }
+  void operator()(const char* name, double number) const { json.set(name, number); }
+  void operator()(const char* name, bool value) const { json.set(name, int64_t{value}); }
   void operator()(const char* name, const std::optional<int64_t>& number) const {
     json.set(name, number ? Json(*number) : Json());
   }

@@ -85,10 +85,14 @@ std::string metrics_line(const StepMetrics& metrics) {
   record.set("lr", metrics.lr);
   record.set("tokens", metrics.tokens);
   record.set("step_s", metrics.step_s);
+  record.set("tokens_per_s", metrics.tokens_per_s());
+  record.set("mfu", metrics.mfu > 0 ? Json(metrics.mfu) : Json());
   record.set("stall_s", std::move(stalls));
   record.set("nvme_read_bytes", metrics.nvme_read_bytes);
   record.set("nvme_write_bytes", metrics.nvme_write_bytes);
   record.set("file_read_bytes", metrics.file_read_bytes);
+  record.set("sent_bytes", metrics.sent.all());
+  record.set("sent_between_machines_bytes", metrics.sent.between);
   record.set("epoch", metrics.epoch);
   record.set("time", metrics.time_s);
   return record.dump();

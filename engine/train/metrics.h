@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/group.h"
 #include "engine/train/record_file.h"
 
 namespace strata::train {
@@ -29,14 +30,17 @@ struct StepMetrics {
   int64_t tokens = 0;     // that are learned
   int64_t positions = 0;  // of all sequences, also what is only read and what is padding
   double step_s = 0;
+  double mfu = 0;  // model FLOPs utilization of a rank, of its measured products; 0: not known
   std::vector<std::pair<std::string, double>> stall_s = {};  // by cause
   int64_t nvme_read_bytes = 0;
   int64_t nvme_write_bytes = 0;
   int64_t file_read_bytes = 0;  // frozen weights, from the model's own files
+  comm::SentBytes sent = {};    // by all ranks
   double epoch = 0;             // how often the run has used the data by then
   double time_s = 0;            // when the record was made, since 1970 (UTC)
 
   double stall_total_s() const;
+  double tokens_per_s() const { return static_cast<double>(positions) / step_s; }
 };
 
 // What the model writes after a prompt of --sample-prompts.

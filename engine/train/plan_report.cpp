@@ -12,7 +12,9 @@
 #include "engine/model/external.h"
 #include "engine/plan/ground.h"
 #include "engine/plan/op_contract.h"
+#include "engine/plan/sent_bytes.h"
 #include "engine/train/plan_purposes.h"
+#include "engine/train/step_flops.h"
 
 namespace strata::train {
 namespace {
@@ -32,19 +34,6 @@ config::Json tier_json(const plan::Plan& plan, Arena arena) {
   tier.set("purposes", std::move(lines));
   if (arena == Arena::kHost) tier.set("kept_in_gradients_bytes", plan.arenas.kept_in_gradients);
   return tier;
-}
-
-// How much of a step's arithmetic computes activations again.
-double recomputed_share(const RunPlan& run, const plan::SimulationResult& simulated) {
-  const plan::Ground ground = plan::ground_of(run.input);
-  double flops = 0;
-  for (const plan::Op& op : run.ranks.front().program(plan::ProgramName::kStep).ops) {
-    if (op.kind == plan::OpKind::kRecompute) flops += op.flops;
-    if (op.kind == plan::OpKind::kBackward && op.recomputes && op.flops > 0) {
-      flops += ground.footprints[static_cast<size_t>(op.segment)].recompute_flops;
-    }
-  }
-  return simulated.flops > 0 ? flops / simulated.flops : 0;
 }
 
 std::string identity_of(const plan::Plan& plan) {
@@ -100,6 +89,8 @@ namespace {
 void add_bytes(const RunPlan& run, PlanReport& report) {
   const int64_t each = run.input.mesh.world / std::ssize(run.ranks);
   for (const plan::Plan& plan : run.ranks) {
+    report.sent_bytes +=
+        each * plan::sent_bytes(plan, run.spec_of(plan.mesh.rank), plan::ProgramName::kStep);
     for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
       const bool reads = op.lane == Lane::kReadWeights || op.lane == Lane::kReadState;
       if (reads) report.read_bytes += each * op.bytes;
@@ -136,8 +127,11 @@ PlanReport report_of(const RunPlan& run) {
   }
   report.tokens =
       static_cast<double>(plan.shape.tokens() * plan.micro_batches * run.input.mesh.data_ranks());
-  report.recompute_s =
-      report.simulated.any_works_s(plan::kComputeWorks) * recomputed_share(run, report.simulated);
+  const StepFlops flops = step_flops(run.input, plan);
+  if (flops.all > 0) {
+    report.recompute_s =
+        report.simulated.any_works_s(plan::kComputeWorks) * flops.recomputed / flops.all;
+  }
   report.bottleneck = bottleneck_of(report.simulated);
   report.rated_write_bytes =
       run.drives.rated_write_bytes * static_cast<double>(ceil_div(world, run.ranks_on_node));
@@ -181,6 +175,8 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   const bool has_tokens = !model::is_external(*run.spec);
   root.set("predicted_tokens_per_s",
            has_tokens ? config::Json(report.tokens_per_s()) : config::Json());
+  const double mfu = run.mfu(report.simulated.step_s);
+  root.set("predicted_mfu", mfu > 0 ? config::Json(mfu) : config::Json());
   root.set("bottleneck", report.bottleneck);
   root.set("recompute_s", report.recompute_s);
   config::Json busy = config::Json::object();
@@ -192,6 +188,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
   root.set("file_read_bytes", report.file_bytes);
   root.set("nvme_write_bytes", report.write_bytes);
+  root.set("sent_bytes", report.sent_bytes);
   root.set("checkpoint_bytes", report.checkpoint_bytes);
   root.set("state_bytes_per_parameter", report.state_bytes_per_parameter);
   config::Json whole = config::Json::object();

@@ -29,6 +29,7 @@ struct PlanReport {
   plan::SimulationResult simulated;  // of one steady step
   int64_t read_bytes = 0;            // in a step, all ranks: from NVMe and the model's files
   int64_t write_bytes = 0;
+  int64_t sent_bytes = 0;  // in a step, by all ranks to each other
   int64_t file_bytes = 0;  // of read_bytes: frozen weights from the model's files
   double parameters = 0;
   double trained_parameters = 0;

@@ -44,11 +44,15 @@ void RankTrainer::finish(TrainResult& result) {
   if (!flight.instance) return skip(step, result);
   const exec::Instance* instance = flight.instance.get();
   const double early_s = add_early_update(*flight.instance);
-  // Of all ranks: losses, and bytes that drives have moved.
-  std::array<double, 4> sums = {
+  // Of all ranks: losses, and bytes that drives and ranks have moved.
+  std::array<double, 6> sums = {
       0, static_cast<double>(nvme_bytes_read(*instance)),
       static_cast<double>(instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)]),
       static_cast<double>(file_bytes_)};
+  for (const comm::SentBytes& sent : instance->sent) {
+    sums[4] += static_cast<double>(sent.within);
+    sums[5] += static_cast<double>(sent.between);
+  }
   if (counts_losses()) {
     for (double part : instance->loss_sums) sums[0] += part;
   }
@@ -82,6 +86,7 @@ void RankTrainer::finish(TrainResult& result) {
     result.stall_s[lane] += instance->stall_s[lane];
   }
   step_times_.push_back(step_s);
+  result.step_sent = {static_cast<int64_t>(sums[4]), static_cast<int64_t>(sums[5])};
   result.step_file_bytes = file_bytes_;
   result.file_bytes += file_bytes_;
   result.step_read_bytes = nvme_bytes_read(*instance);
@@ -91,6 +96,7 @@ void RankTrainer::finish(TrainResult& result) {
   metrics.nvme_read_bytes = static_cast<int64_t>(sums[1]);
   metrics.nvme_write_bytes = static_cast<int64_t>(sums[2]);
   metrics.file_read_bytes = static_cast<int64_t>(sums[3]);
+  metrics.sent = result.step_sent;
   record([&] { job_.events.step(metrics); });
 }
 
@@ -162,6 +168,7 @@ StepMetrics RankTrainer::metrics_of(const Flight& flight, double loss, double st
   metrics.tokens = instance.target_count;
   metrics.positions = options_.step_samples() * options_.sequence_length;
   metrics.step_s = step_s;
+  metrics.mfu = job_.plan->mfu(step_s);
   metrics.epoch = epochs_at(options_, *job_.data, flight.step);
   metrics.time_s = unix_time_s();
   constexpr std::pair<Lane, const char*> kCauses[] = {{Lane::kReadWeights, "read_weights"},

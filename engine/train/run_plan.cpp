@@ -10,12 +10,14 @@
 #include "engine/base/error.h"
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
+#include "engine/comm/node_memory.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/plan/builder.h"
 #include "engine/plan/window_choice.h"
 #include "engine/train/run_plan_parts.h"
+#include "engine/train/step_flops.h"
 #include "io/scratch_file.h"
 
 namespace strata::train {
@@ -200,9 +202,12 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
   const auto batches = static_cast<int64_t>(std::min(6 * sizeof(int32_t) * tokens, kFarTooMuch));
   const int64_t ranks = ranks_on_node(options, facts);
   const bool by_mpi = facts.processes && options.collectives == config::Collectives::kMpi;
+  // Of each ordered pair of ranks: a ring for the lanes' group, and one for the trainer's.
+  const int64_t rings = facts.processes && !by_mpi ? 2 * ranks * (ranks - 1) : 0;
   return (facts.processes ? ranks : 1) *
              (kProgramBytes + (by_mpi ? kMpiBytes : 0) + facts.data_bytes) +
-         ranks * (per_rank + batches) + nvme_bytes / kChecksumBlock * 8;
+         ranks * (per_rank + batches) + rings * comm::NodeRing::kBytes +
+         nvme_bytes / kChecksumBlock * 8;
 }
 
 // Drives of different speeds get different shares, and the first full drive limits all of them.
@@ -359,15 +364,18 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
       .read_bytes_per_s = static_cast<double>(options.nvme_rate.read_bytes_per_s),
       .write_bytes_per_s = static_cast<double>(options.nvme_rate.write_bytes_per_s),
       .half_duplex = true};
-  run.rates = exec::rates_of(facts.machine,
-                             {.recipe = run.input.recipe,
-                              .limits = limits,
-                              .threads = static_cast<int>(run.threads),
-                              .ranks = ranks_on_node(options, facts),
-                              .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
-                              .inner_ranks = options.tensor_ranks * options.context_ranks,
-                              .discrete = run.input.device.discrete,
-                              .compute_flops_per_s = facts.compute_flops_per_s});
+  const exec::RateContext context = {
+      .recipe = run.input.recipe,
+      .limits = limits,
+      .threads = static_cast<int>(run.threads),
+      .ranks = ranks_on_node(options, facts),
+      .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
+      .inner_ranks = options.tensor_ranks * options.context_ranks,
+      .copy_ranks = options.ranks / (options.pipeline_ranks * options.copies()),
+      .discrete = run.input.device.discrete,
+      .compute_flops_per_s = facts.compute_flops_per_s};
+  run.rates = exec::rates_of(facts.machine, context);
+  run.best_flops_per_s = exec::best_rates_of(facts.machine, context).matmul_flops_per_s;
   if (run.input.frozen_in_source) assume_drive_of_files(run.rates);
   std::vector<plan::PlannedRun> best;
   try {
@@ -393,6 +401,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
     plan::PlannedRun& stage = best[static_cast<size_t>(input.mesh.stage())];
     const bool first = rank % input.mesh.stage_ranks() == 0;
     run.ranks.push_back(first ? std::move(stage.plan) : plan::build_plan(input, stage.placement));
+    if (run.ranks.size() == 1) run.model_flops = step_flops(input, run.ranks.front()).of_model();
   }
   return run;
 }

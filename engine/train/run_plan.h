@@ -57,7 +57,9 @@ struct RunPlan {
   std::string placement_name;
   plan::Rates rates;
   double predicted_step_s = 0;
-  double slowest_stage_s = 0;  // of a step, without what it waits for others
+  double slowest_stage_s = 0;   // of a step, without what it waits for others
+  double model_flops = 0;       // of a step of the first rank, without what is computed again
+  double best_flops_per_s = 0;  // of a rank's large products, as measured; 0: not known
   int candidates = 0;
   int64_t host_budget = 0;       // of the whole process
   bool host_is_share = false;    // it is kShareOfUsable of the available memory
@@ -72,6 +74,12 @@ struct RunPlan {
   int64_t keep_checkpoints = 0;
   Drives drives;
   std::vector<double> nvme_weights;  // stripes of each scratch directory; empty: even
+
+  // Model FLOPs utilization: how much of the large products' rate a step of this time reaches. 0:
+  // not known.
+  double mfu(double step_s) const {
+    return best_flops_per_s > 0 && step_s > 0 ? model_flops / step_s / best_flops_per_s : 0;
+  }
 
   // What a rank has of the model, which its plan is of.
   const model::ModelSpec& spec_of(int rank) const {

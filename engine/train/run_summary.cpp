@@ -110,6 +110,10 @@ config::Json summary_json(const config::Options& options, const RunPlan& plan,
   json.set("best", result.best_step ? std::move(best) : config::Json());
   json.set("tokens", result.tokens);
   json.set("tokens_per_s", measured(tokens_per_s(options, result)));
+  json.set("tokens_per_s_of_rank",
+           measured(tokens_per_s(options, result) / static_cast<double>(options.ranks)));
+  const double mfu = plan.mfu(result.median_step_s);
+  json.set("mfu", mfu > 0 ? measured(mfu) : config::Json());
   json.set("median_step_s", measured(result.median_step_s));
   json.set("predicted_step_s", plan.predicted_step_s);
   json.set("busy_s", seconds_by_lane(result.busy_s));
@@ -117,6 +121,8 @@ config::Json summary_json(const config::Options& options, const RunPlan& plan,
   json.set("nvme", nvme_json(options, result));
   json.set("file_read_bytes", result.file_bytes);
   json.set("step_file_read_bytes", result.step_file_bytes * options.ranks);
+  json.set("step_sent_bytes", result.step_sent.all());
+  json.set("step_sent_between_machines_bytes", result.step_sent.between);
   json.set("memory", memory_json(plan, result));
   json.set("checkpoint", result.checkpoint);
   json.set("state_hash", fmt::format("{:016x}", result.state_hash));

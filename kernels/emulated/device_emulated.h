@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "kernels/device.h"
@@ -24,5 +25,16 @@ struct EmulatedOptions {
 // Error{kConfig} when the backend does not support the interior type.
 std::unique_ptr<Device> make_emulated_device(const Backend& backend,
                                              const EmulatedOptions& options);
+
+// Translates device addresses for host code in a queue's order. It may touch `bytes` from there on,
+// which lie in the ranges of its op; otherwise at() throws Error{kDevice}.
+class HostView {
+ public:
+  virtual ~HostView() = default;
+  virtual void* at(void* address, int64_t bytes, bool written) const = 0;
+};
+
+// Adds host code to the open op of an emulated device's queue, in place of a caller's own kernels.
+void call_in_order(Queue& queue, std::function<void(const HostView&)> function);
 
 }  // namespace strata::kernels

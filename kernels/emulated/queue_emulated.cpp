@@ -156,24 +156,13 @@ void EmulatedQueue::call(std::function<void(const HostView&)> function) {
 }
 
 void OpRanges::check(const void* pointer, int64_t bytes, bool written) const {
-  const auto* at = static_cast<const std::byte*>(pointer);
-  const std::byte* end = at + bytes;
-  while (at < end) {
-    const std::byte* next = at;
-    for (const MemoryRange& range : ranges) {
-      if (written && !range.written) continue;
-      if (begin_of(range) <= at && at < end_of(range)) next = std::max(next, end_of(range));
-    }
-    if (next == at) break;
-    at = next;
-  }
-  if (at >= end) return;
+  const int64_t covered = covered_bytes(ranges, pointer, bytes, written);
+  if (covered == bytes) return;
   throw Error(
       ErrorCode::kDevice,
       fmt::format("emulated device: {} on {}: it {} a buffer of {} bytes of which byte {} is "
                   "in no range of its op (the plan lacks an access, or one is too short)",
-                  op, queue, written ? "writes" : "reads", bytes,
-                  at - static_cast<const std::byte*>(pointer)));
+                  op, queue, written ? "writes" : "reads", bytes, covered));
 }
 
 void* EmulatedQueue::translate(const void* pointer, int64_t bytes, bool written) const {
@@ -283,3 +272,11 @@ void EmulatedQueue::await_other(QueueState& other, int64_t count) {
 }
 
 }  // namespace strata::kernels::emulated
+
+namespace strata::kernels {
+
+void call_in_order(Queue& queue, std::function<void(const HostView&)> function) {
+  static_cast<emulated::EmulatedQueue&>(queue).call(std::move(function));
+}
+
+}  // namespace strata::kernels

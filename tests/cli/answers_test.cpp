@@ -28,10 +28,27 @@ TEST_F(Answers, OfTrain) {
   Arguments arguments = train({"--json", "--eval-every", "1"});
   arguments[4] = "run";
   const config::Json summary = json(arguments);
-  expect_members(summary, {"steps", "first_step", "last_step", "stopped", "total_s", "first_loss",
-                           "last_loss", "held_out_loss", "tokens", "tokens_per_s", "median_step_s",
-                           "predicted_step_s", "busy_s", "nvme", "compute_stall_s", "memory",
-                           "checkpoint", "state_hash", "model"});
+  expect_members(summary, {"steps",
+                           "first_step",
+                           "last_step",
+                           "stopped",
+                           "total_s",
+                           "first_loss",
+                           "last_loss",
+                           "held_out_loss",
+                           "tokens",
+                           "tokens_per_s",
+                           "tokens_per_s_of_rank",
+                           "mfu",
+                           "median_step_s",
+                           "predicted_step_s",
+                           "busy_s",
+                           "nvme",
+                           "compute_stall_s",
+                           "memory",
+                           "checkpoint",
+                           "state_hash",
+                           "model"});
   EXPECT_EQ(summary.find("last_step")->int64(), 2);
   expect_members(*summary.find("memory"), {"arena_bytes", "counted_bytes", "kernel_peak_bytes"});
   EXPECT_NE(err_.find("held-out loss"), std::string::npos) << "progress is on standard error";

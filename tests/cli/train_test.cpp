@@ -61,8 +61,8 @@ TEST_F(Program, ARunLeavesItsRecordsACheckpointAndAModel) {
       continue;
     }
     EXPECT_EQ(record.find("step")->int64(), ++step);
-    for (const char* name : {"loss", "grad_norm", "lr", "tokens", "step_s", "stall_s",
-                             "nvme_read_bytes", "nvme_write_bytes", "epoch", "time"}) {
+    for (const char* name : {"loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "mfu",
+                             "stall_s", "nvme_read_bytes", "nvme_write_bytes", "epoch", "time"}) {
       EXPECT_NE(record.find(name), nullptr) << name;
     }
   }

@@ -204,9 +204,60 @@ TEST_F(CudaProgram, MeasuresTheDeviceThatIsNamed) {
   const std::string text = said(second, 0);
   EXPECT_SAYS(text, "device: cuda:1: Fake GPU 1, 8 GiB, ");
   EXPECT_SAYS(text, "machine: measured");
-  second[6] = "ranks";
-  second.insert(second.end(), {"--ranks", "2"});
-  EXPECT_SAYS(said(second, 2), "ranks: 2: ranks on GPUs cannot exchange yet");
+}
+
+// Of one mesh, ZeRO's stages and places of the state have the same bits, and so have processes. A
+// pipeline has those of one rank.
+TEST_F(CudaProgram, RanksShareAGpu) {
+  const Arguments gpu = {"--device", "cuda:0", "--recipe", "fp32"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = gpu;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::string one = state_after("one", with({"--accumulate", "2"}));
+  const auto expect_losses_of_one = [&](const std::string& run) {
+    const auto losses = losses_of(run), wanted = losses_of("one");
+    ASSERT_EQ(losses.size(), wanted.size());
+    for (size_t i = 0; i < losses.size(); ++i) {
+      EXPECT_NEAR(losses[i], wanted[i], 1e-5 * wanted[i]) << run << i;
+    }
+  };
+  const std::string shards = state_after("shards", with({"--ranks", "2"}));
+  expect_losses_of_one("shards");
+  for (const std::string stage : {"0", "1", "2"}) {
+    EXPECT_EQ(state_after("zero" + stage, with({"--ranks", "2", "--zero-stage", stage})), shards);
+  }
+  EXPECT_EQ(state_after("drive", in_least_memory(with({"--ranks", "2"}))), shards);
+  const std::string tensor =
+      state_after("tensor", with({"--ranks", "2", "--tensor-ranks", "2", "--accumulate", "2"}));
+  expect_losses_of_one("tensor");
+  const Arguments stages = with({"--ranks", "2", "--pipeline-ranks", "2", "--accumulate", "2"});
+  EXPECT_EQ(state_after("stages", stages), one);
+  EXPECT_EQ(state_after("stages-drive", in_least_memory(stages)), one);
+  set_fake("delay_us=200 seed=3");
+  EXPECT_EQ(state_after("late", with({"--ranks", "4", "--tensor-ranks", "2"})),
+            state_after("drive4", in_least_memory(with({"--ranks", "4", "--tensor-ranks", "2"}))));
+}
+
+TEST_F(CudaProgram, RanksThatAreProcessesTakeTheGpuOfTheirNumber) {
+  set_fake("devices=2");
+  const std::string shards = state_after("shards", {"--device", "cuda:0", "--ranks", "2"});
+  Arguments launched = {"launch", "--ranks", "2", "--"};
+  const Arguments train_on_all = train("launched", {"--device", "cuda"});
+  launched.insert(launched.end(), train_on_all.begin(), train_on_all.end());
+  const std::string text = said(launched, 0);
+  EXPECT_EQ(state_in(text), shards);
+  EXPECT_SAYS(text, "device: cuda:0: Fake GPU 0");
+  set_fake("");
+  EXPECT_SAYS(said(train("missing", {"--device", "cuda", "--ranks", "2"}), 2),
+              "device: cuda:1: this machine has one GPU, cuda:0 (give --device cuda:N with a "
+              "smaller N, which its ranks share, or fewer ranks)");
+  const std::string lost =
+      said({"launch", "--ranks", "2", "--", "train", "--model", "model", "--data", STRATA_TEXT,
+            "--out", "lost", "--device", "cuda", "--sequence-length", "32", "--steps", "2"},
+           2);
+  EXPECT_SAYS(lost, "device: cuda:1: this machine has one GPU");
 }
 
 TEST_F(CudaProgram, SaysWhyADeviceCannotBeUsed) {

@@ -44,12 +44,13 @@ class ExternalDevice : public External {
     const std::vector<kernels::MemoryRange> ranges = {
         {use.weights, bytes, false}, {use.gradient, bytes, false}, {use.gradient, bytes, true}};
     caller_->begin("gradients", ranges);
-    caller_->call([this, use, segment, micro_batch, bytes](const kernels::HostView& view) {
-      exec::SegmentUse seen = use;
-      seen.weights = view.at(const_cast<void*>(use.weights), bytes, false);
-      seen.gradient = static_cast<float*>(view.at(use.gradient, bytes, true));
-      add_gradient(seen, segment, micro_batch);
-    });
+    kernels::call_in_order(
+        *caller_, [this, use, segment, micro_batch, bytes](const kernels::HostView& view) {
+          exec::SegmentUse seen = use;
+          seen.weights = view.at(const_cast<void*>(use.weights), bytes, false);
+          seen.gradient = static_cast<float*>(view.at(use.gradient, bytes, true));
+          add_gradient(seen, segment, micro_batch);
+        });
     (void)caller_->end();
   }
 
@@ -208,7 +209,7 @@ TEST_F(OneUse, SecondsAreThoseOfTheStream) {
                            {.stream = caller_.get(), .zeroes = true});
     if (next.use == 2) {
       caller_->begin("nap", {});
-      caller_->call([nap_s](const kernels::HostView&) {
+      kernels::call_in_order(*caller_, [nap_s](const kernels::HostView&) {
         std::this_thread::sleep_for(std::chrono::duration<double>(nap_s));
       });
       (void)caller_->end();

@@ -38,7 +38,6 @@ class FakeQueue : public kernels::Queue {
   void copy(void*, const void*, int64_t bytes) override {
     open_s_ += static_cast<double>(bytes) / times_.copy_bytes_per_s;
   }
-  void call(std::function<void(const kernels::HostView&)>) override {}
   int64_t completed() override { return std::ssize(spans_); }
   void sleep(int64_t, double) override {}
   void wake() override {}

@@ -28,11 +28,6 @@ const Ranges& OpScope::ranges() {
   return op_ranges != nullptr ? *op_ranges : kNone;
 }
 
-bool& in_host_function() {
-  thread_local bool inside = false;
-  return inside;
-}
-
 Device& Device::instance() {
   static Device& one = *[] {
     auto* made = new Device;

@@ -25,7 +25,7 @@
 // What it finds: host code that reads device memory (the address is not mapped for it); copies and
 // memory of wrong sizes; host memory that is freed, or no more registered, while a copy uses it;
 // commands of two streams on the same bytes that no event orders, when they are in flight together;
-// calls of the runtime from a host function; after an error, code that goes on.
+// after an error, code that goes on.
 namespace fake_cuda {
 
 // Bytes that a command reads or writes, by the addresses that callers know.
@@ -151,9 +151,6 @@ class OpScope {
   ~OpScope();
   static const Ranges& ranges();
 };
-
-// Whether this thread runs a host function of a stream, which must not call the runtime.
-bool& in_host_function();
 
 // Starts a kernel of the op in progress: `run` is its host twin. False when the device has failed.
 bool launch(cudaStream_t stream, std::function<void()> run);

@@ -27,7 +27,6 @@ cudaError_t keep(cudaError_t error) {
 // What a call returns without doing anything; kSuccess: it may go on.
 cudaError_t refusal(const char* name) {
   device().faults.count_call(name);
-  if (in_host_function()) return keep(cudaErrorNotPermitted);
   if (device().faults.setting("driver") == 0) return keep(cudaErrorInsufficientDriver);
   if (device().faults.setting("devices") == 0) return keep(cudaErrorNoDevice);
   return keep(device().failure());
@@ -130,7 +129,6 @@ const char* cudaGetErrorName(cudaError_t error) {
       {cudaErrorIllegalAddress, "cudaErrorIllegalAddress"},
       {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources"},
       {cudaErrorAssert, "cudaErrorAssert"},
-      {cudaErrorNotPermitted, "cudaErrorNotPermitted"},
       {cudaErrorUnknown, "cudaErrorUnknown"}};
   const auto found = kNames.find(error);
   return found == kNames.end() ? "an error of the fake device" : found->second;
@@ -245,16 +243,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   STRATA_FAKE_CALL();
   stream_of(stream).wait_for(event_of(event));
-  return cudaSuccess;
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  STRATA_FAKE_CALL();
-  stream_of(stream).push("a host function", {}, [=] {
-    in_host_function() = true;
-    function(data);
-    in_host_function() = false;
-  });
   return cudaSuccess;
 }
 

@@ -222,7 +222,8 @@ TEST_F(EmulatedDevice, WhatFailsOnAQueueFailsTheNextCallAndWhoeverWaits) {
   // Any call that comes after the failure may be the one that tells.
   const auto fail = [&] {
     compute->begin("gather", {});
-    compute->call([](const HostView&) { throw Error(ErrorCode::kDevice, "a rank is gone"); });
+    call_in_order(*compute,
+                  [](const HostView&) { throw Error(ErrorCode::kDevice, "a rank is gone"); });
     compute->end();
     drain(*compute, 1);
   };
@@ -240,7 +241,7 @@ TEST_F(EmulatedDevice, ACallOnTheHostStaysInTheRangesOfItsOp) {
   const auto touch = [&](const char* name, int64_t bytes, bool written) {
     const auto queue = device_->make_queue(name, 4);
     queue->begin("gather", {&range, 1});
-    queue->call([&](const HostView& view) { view.at(x(), bytes, written); });
+    call_in_order(*queue, [&](const HostView& view) { view.at(x(), bytes, written); });
     queue->end();
     drain(*queue, 1);
   };

@@ -88,6 +88,24 @@ TEST_P(BugsOfTensorRanks, ScoresWithoutThoseOfOtherRanks) {
   expect("stale");
 }
 
+// Ranks exchange values of a device through host memory.
+TEST_P(BugsOfTensorRanks, ABounceBufferThatIsMissingOrOnTheDevice) {
+  Program& step = editor_.step();
+  const auto exchange = std::ranges::find_if(step.ops, [&](const Op& op) {
+    return is_comm_lane(op.lane) && step.accesses_of(op).back().value.kind == ValueKind::kScratch;
+  });
+  ASSERT_EQ(exchange != step.ops.end(), GetParam());
+  if (!GetParam()) return;
+  Access& buffer = step.accesses[exchange->access_end - 1];
+  buffer.arena = Arena::kDevice;
+  expect("arena");
+  buffer.arena = Arena::kHost;
+  --exchange->access_end;
+  expect("arena");
+  ++exchange->access_end;
+  EXPECT_TRUE(verify(tiny_.plan, tiny_.spec).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutDevice, BugsOfTensorRanks, testing::Bool());
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "engine/base/check.h"
@@ -13,6 +15,7 @@
 #include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/plan/builder.h"
+#include "engine/plan/sent_bytes.h"
 #include "kernels/emulated/device_emulated.h"
 #include "tests/support/random_runs.h"
 #include "tests/support/random_state.h"
@@ -214,6 +217,7 @@ class RankRun {
     for (; submitted_.size() > left; submitted_.pop_front()) {
       exec::Instance& instance = submitted_.front().instance;
       executor_->wait(instance);
+      require_planned_bytes(instance);
       result.loss_scales.push_back(instance.loss_scale);
       if (submitted_.front().spoilt) {
         STRATA_CHECK(!instance.finite);
@@ -224,6 +228,16 @@ class RankRun {
       result.step_read = instance.nvme_bytes[4] + instance.nvme_bytes[5];
       result.step_written = instance.nvme_bytes[6];
     }
+  }
+
+  // What a step sends to other ranks is what its plan says.
+  void require_planned_bytes(const exec::Instance& step) const {
+    int64_t sent = 0;
+    for (const comm::SentBytes& lane : step.sent) sent += lane.all();
+    const int64_t planned = plan::sent_bytes(plan_, *input_.spec, plan::ProgramName::kStep);
+    if (sent == planned) return;
+    throw std::logic_error("a rank sent " + std::to_string(sent) + " bytes in a step, planned " +
+                           std::to_string(planned));
   }
 
   void save(exec::StateSink* sink) {

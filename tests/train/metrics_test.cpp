@@ -57,6 +57,7 @@ TEST(Metrics, OneObjectALineWithTheFixedNames) {
   StepMetrics metrics = metrics_of(7);
   metrics.loss = NAN;
   metrics.epoch = 1.5;
+  metrics.mfu = 0.25;
   metrics.time_s = 1.7e9;
   const config::Json json = config::Json::parse(metrics_line(metrics), "line");
   EXPECT_EQ(json.find("step")->int64(), 7);
@@ -65,6 +66,8 @@ TEST(Metrics, OneObjectALineWithTheFixedNames) {
   EXPECT_EQ(json.find("lr")->number(), 1e-3);
   EXPECT_EQ(json.find("tokens")->int64(), 700);
   EXPECT_EQ(json.find("step_s")->number(), 0.5);
+  EXPECT_EQ(json.find("tokens_per_s")->number(), 2 * static_cast<double>(metrics.positions));
+  EXPECT_EQ(json.find("mfu")->number(), 0.25);
   EXPECT_EQ(json.find("stall_s")->find("read")->number(), 0.125);
   EXPECT_EQ(json.find("nvme_read_bytes")->int64(), 600000000);
   EXPECT_EQ(json.find("nvme_write_bytes")->int64(), 400000000);

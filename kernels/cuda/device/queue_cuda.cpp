@@ -18,21 +18,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "cuda: ";  // of all errors (runtime.h)
 
-// Host code cannot read the GPU's memory, and may not call the runtime in a stream's order.
-class HostMemoryAlone : public HostView {
- public:
-  void* at(void* address, int64_t, bool) const override { return address; }
-};
-
-void run_call(void* given) {
-  const auto& call = *static_cast<const CudaQueue::Call*>(given);
-  try {
-    call.function(HostMemoryAlone());
-  } catch (...) {
-    call.failure.set(std::current_exception());
-  }
-}
-
 double seconds_between(cudaEvent_t from, cudaEvent_t to) {
   float milliseconds = 0.0f;
   if (cudaEventElapsedTime(&milliseconds, from, to) != cudaSuccess) return 0;
@@ -95,7 +80,6 @@ void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
   shared_.failure.throw_if_any();
   Slot& slot = slot_of(issued_ + 1);
   std::strncpy(slot.name.data(), name, slot.name.size() - 1);
-  slot.calls.clear();
   check_op(cudaGetDevice(&before_), slot);
   use_device(slot);
   nvtxRangePushA(slot.name.data());
@@ -152,12 +136,6 @@ void CudaQueue::wait_for(void* stream) {
 void CudaQueue::copy(void* to, const void* from, int64_t bytes) {
   check_op(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
            slot_of(issued_ + 1));
-}
-
-void CudaQueue::call(std::function<void(const HostView&)> function) {
-  Slot& slot = slot_of(issued_ + 1);
-  Call& call = slot.calls.emplace_back(std::move(function), shared_.failure);
-  check_op(cudaLaunchHostFunc(stream_, run_call, &call), slot);
 }
 
 // A call of a library, whose errors get the name of the op.
@@ -233,7 +211,6 @@ void CudaQueue::finish(int64_t count) {
   if (state != cudaSuccess && state != cudaErrorNotReady) check_op(state, slot);
   const bool is_waited_for = state == cudaErrorNotReady;
   if (is_waited_for) check_op(cudaEventSynchronize(slot.end), slot);
-  shared_.failure.throw_if_any();  // of a call
   double end_s = now_s();
   if (!is_waited_for && count > 1) {
     const Slot& before = slot_of(count - 1);

@@ -34,7 +34,7 @@ struct Shared {
 // kernels/emulated does that.
 //
 // Memory: host memory that `copy` names should be pinned; otherwise the copy is slower, and the
-// call may wait for it. Code given to call() sees host memory only.
+// call may wait for it.
 class CudaQueue : public Queue {
  public:
   CudaQueue(Shared& shared, const char* name, int depth, bool first);
@@ -46,7 +46,6 @@ class CudaQueue : public Queue {
   void let_wait(void* stream, int64_t count) override;
   void wait_for(void* stream) override;
   void copy(void* to, const void* from, int64_t bytes) override;
-  void call(std::function<void(const HostView&)> function) override;
   int64_t completed() override;
   void sleep(int64_t count, double timeout_s) override;
   void wake() override;
@@ -66,17 +65,8 @@ class CudaQueue : public Queue {
   }
   void check_launch() const;
 
-  // Host code in the stream's order. After an error of the device it may never run.
-  struct Call {
-    Call(std::function<void(const HostView&)> function_in, FirstFailure& failure_in)
-        : function(std::move(function_in)), failure(failure_in) {}
-    const std::function<void(const HostView&)> function;
-    FirstFailure& failure;
-  };
-
  private:
   struct Slot {
-    std::deque<Call> calls;  // Owned by the issuing thread; they stay until the slot is used again
     cudaEvent_t begin = nullptr;
     cudaEvent_t end = nullptr;
     std::array<char, 64> name = {};

@@ -26,7 +26,6 @@ enum cudaError_t {
   cudaErrorAssert = 710,
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
-  cudaErrorNotPermitted = 800,
   cudaErrorSystemDriverMismatch = 803,
   cudaErrorUnknown = 999,
 };
@@ -51,7 +50,6 @@ struct cudaDeviceProp {
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
-using cudaHostFn_t = void (*)(void*);
 
 extern "C" {
 cudaError_t cudaGetDeviceCount(int* count);
@@ -80,7 +78,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);

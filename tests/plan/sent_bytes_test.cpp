@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What plans say that ranks send. Runs of ranks compare it with what they have sent
+// (tests/support/small_run.h).
+#include "engine/plan/sent_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/plan/builder.h"
+#include "tests/support/random_runs.h"
+
+namespace strata::plan {
+namespace {
+
+// Of all ranks of the mesh, in a step.
+int64_t sent_by_all(PlanInput input) {
+  int64_t sum = 0;
+  for (int rank = 0; rank < input.mesh.world; ++rank) {
+    input.mesh.rank = rank;
+    const Plan plan = build_plan(input, smallest_placement(input));
+    sum += sent_bytes(plan, *input.spec, ProgramName::kStep);
+  }
+  return sum;
+}
+
+// Each of N ranks gathers a block's weights for the forward and for the backward, those of the
+// last block, which are still there, of the embedding and the head once, and sends its part of
+// others' gradients: (N - 1) / N of each.
+TEST(SentBytes, AreTwoGathersAndASumWhateverTheAccumulation) {
+  test::Draw draw(3);
+  model::Architecture architecture = test::random_architecture(draw);
+  architecture.tied = false;
+  for (const int ranks : {2, 4}) {
+    model::ModelSpec spec = model::build_spec(architecture);
+    model::assign_offsets(spec, ranks);
+    PlanInput input;
+    input.spec = &spec;
+    input.recipe = Recipe::kFp32;
+    input.shape = {1, 8};
+    input.mesh = {.world = ranks, .zero_stage = 3};
+    input.nvme_budget = int64_t{1} << 40;
+    int64_t weights = 0, gradients = 0, partials = 0;
+    const Plan plan = build_plan(input, smallest_placement(input));
+    for (size_t s = 0; s < spec.segments.size(); ++s) {
+      const model::Segment& segment = spec.segments[s];
+      const bool block = segment.kind == model::SegmentKind::kAttention ||
+                         segment.kind == model::SegmentKind::kMlp;
+      const bool is_last = s + 3 >= spec.segments.size();  // of the blocks
+      weights += (block && !is_last ? 2 : 1) * segment.numel() * 4;
+      gradients += segment.trainable_numel * 4;
+    }
+    partials = kNormBytes * std::ssize(plan.layout.chunks) * ranks;
+    for (const int accumulate : {1, 2, 8}) {
+      input.micro_batches = accumulate;
+      EXPECT_EQ(sent_by_all(input), (ranks - 1) * (weights + gradients + 2 * partials))
+          << ranks << " ranks, " << accumulate << " micro-batches";
+    }
+  }
+}
+
+// Sums that every rank keeps cost a sum and a gather; bf16 halves what goes to the sum.
+TEST(SentBytes, OfStagesAndPayloads) {
+  test::Draw draw(4);
+  model::ModelSpec spec = model::build_spec(test::random_architecture(draw));
+  model::assign_offsets(spec, 2);
+  PlanInput input;
+  input.spec = &spec;
+  input.recipe = Recipe::kFp32;
+  input.shape = {1, 8};
+  input.mesh = {.world = 2, .zero_stage = 0};
+  input.nvme_budget = int64_t{1} << 40;
+  int64_t gradients = 0;
+  for (const model::Segment& segment : spec.segments) gradients += segment.trainable_numel * 4;
+  EXPECT_EQ(sent_by_all(input), 2 * gradients);
+  input.mesh.reduce_dtype = DType::kBF16;
+  EXPECT_EQ(sent_by_all(input), gradients / 2 + gradients);
+}
+
+}  // namespace
+}  // namespace strata::plan
