@@ -69,14 +69,18 @@ std::string link_of(int index, const std::string& plugin_path) {
 DoctorLine check_gpu(const kernels::DeviceFacts& facts, int index, const std::string& plugin_path,
                      const std::string& root) {
   const std::string subject = fmt::format("gpu {}", index);
-  const std::string text = exec::text_of(facts) + place_of(facts.pci, root);
+  const std::string text = exec::text_of(facts);
   try {
     const int64_t free = exec::free_bytes_of_gpu(plugin_path, index);
-    return {Status::kOk, subject,
-            fmt::format("{}; {} free{}", text, format_bytes(free), link_of(index, plugin_path)),
-            ""};
+    // An idle GPU may lower its link's speed until something is copied.
+    const std::string link = link_of(index, plugin_path);
+    return {
+        Status::kOk, subject,
+        fmt::format("{}{}; {} free{}", text, place_of(facts.pci, root), format_bytes(free), link),
+        ""};
   } catch (const Error& error) {
-    return {Status::kFail, subject, fmt::format("{}; {}", text, error.what()),
+    return {Status::kFail, subject,
+            fmt::format("{}{}; {}", text, place_of(facts.pci, root), error.what()),
             "use --device cpu, or another GPU with --device cuda:N"};
   }
 }

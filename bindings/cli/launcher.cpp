@@ -27,10 +27,10 @@
 namespace strata::cli {
 namespace {
 
-constexpr double kTellS = 3;   // in which ranks hear that another one failed, if they have met
-constexpr double kHearS = 15;  // in which ranks hear that another one failed, and end
-constexpr double kEndS = 5;    // in which they end after SIGTERM
-constexpr double kStoppedS = 30;
+constexpr double kTellS = 3;      // in which ranks hear that another one failed, if they have met
+constexpr double kHearS = 15;     // in which ranks hear that another one failed, and end
+constexpr double kEndS = 5;       // in which they end after SIGTERM
+constexpr double kStoppedS = 26;  // others give a silent rank up after 25 s
 constexpr double kRoundS = 1;
 constexpr size_t kLongestLine = 64 * 1024;
 constexpr int kPeerIsGone = 4;  // the exit code for a failure of another machine's rank
