@@ -25,5 +25,7 @@ int run_tokenize(const config::Options& options);
 int run_report(const config::Options& options);
 // Returns 1 when --baseline or --compare-fio finds a slower shape.
 int run_bench(const config::Options& options);
+int run_bench_link(const config::Options& options);
+int run_bench_kernels(const config::Options& options);
 
 }  // namespace strata::cli

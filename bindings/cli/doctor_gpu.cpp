@@ -8,8 +8,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
-#include "engine/exec/device_probe.h"
 #include "engine/exec/devices.h"
+#include "engine/exec/link_bench.h"
 
 namespace strata::cli {
 namespace {
@@ -56,7 +56,8 @@ std::string link_of(int index, const std::string& plugin_path) {
   try {
     const auto device = exec::open_device(
         {.kind = config::DeviceKind::kCuda, .index = index, .plugin_path = plugin_path});
-    const exec::LinkFigures link = exec::probe_link(*device, kSeconds);
+    const exec::LinkFigures link =
+        exec::bench_link(*device, {.bytes = 64 * kMiB, .seconds = kSeconds});
     return fmt::format("; copies {:.1f} GB/s to it, {:.1f} from it, {:.1f} both at once",
                        1e-9 * link.upload_bytes_per_s, 1e-9 * link.download_bytes_per_s,
                        1e-9 * link.both_bytes_per_s);

@@ -61,6 +61,10 @@ int dispatch(config::Command command, const config::Options& options, const conf
       return run_models(options);
     case config::Command::kBench:
       return run_bench(options);
+    case config::Command::kBenchLink:
+      return run_bench_link(options);
+    case config::Command::kBenchKernels:
+      return run_bench_kernels(options);
     case config::Command::kReport:
       return run_report(options);
   }
@@ -85,18 +89,20 @@ struct NamedCommand {
   int words;
 };
 
-// The command of `strata bench`, which needs a second word except for its help.
+// The command of `strata bench`, which needs a second word.
 NamedCommand bench_of(const std::vector<std::string>& args) {
-  constexpr std::string_view kSubjects[] = {"io"};
+  constexpr std::string_view kSubjects[] = {"io", "link", "kernels"};
   const std::string word = args.size() > 1 ? args[1] : "";
-  if (word == "io") return {config::Command::kBench, 2};
-  if (word == "--help" || word == "-h") return {config::Command::kBench, 1};
+  if (const auto command = config::parse_command("bench " + word)) return {*command, 2};
   if (word.empty() || word.starts_with("-")) {
-    throw Error(ErrorCode::kUsage, "bench: the subject is missing (strata bench io ...)");
+    throw Error(ErrorCode::kUsage,
+                "bench: the subject is missing (strata bench io, strata bench link or strata bench "
+                "kernels)");
   }
   throw Error(ErrorCode::kUsage,
               "bench: " + word + ": no such benchmark" +
-                  config::did_you_mean(config::nearest_name(word, kSubjects), "give bench io"));
+                  config::did_you_mean(config::nearest_name(word, kSubjects),
+                                       "give bench io, bench link or bench kernels"));
 }
 
 NamedCommand command_of(const std::vector<std::string>& args) {
@@ -160,6 +166,10 @@ int run(const std::vector<std::string>& given) {
     return 0;
   }
   if (args[0] == "completion") return run_completion(args);
+  if (args[0] == "bench" && args.size() == 2 && (args[1] == "--help" || args[1] == "-h")) {
+    std::fputs(config::help_text_of("bench").c_str(), stdout);
+    return 0;
+  }
   const auto [command, words] = command_of(args);
   std::vector<std::string> rest(args.begin() + words, args.end());
   std::vector<std::string> launched;

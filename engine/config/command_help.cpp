@@ -77,6 +77,23 @@ constexpr CommandHelp kHelp[] = {
      "Machine profile for --for, with the drives that are measured here; examples/machines has "
      "some."},
 
+    {kBenchLink, "device", "",
+     "The device whose link is measured: auto takes a GPU where there is one, and cuda:1 is the "
+     "second GPU."},
+    {kBenchLink, "device-memory", "a quarter of what is free",
+     "Memory that copies may take on either side; the largest have 256 MiB."},
+    {kBenchLink, "seconds", "", "Length of all measurements together."},
+    {kBenchKernels, "recipe", "", "Number format of the operands."},
+    {kBenchKernels, "device", "",
+     "The device that is measured: auto takes a GPU where there is one, and cuda:1 is the second "
+     "GPU."},
+    {kBenchKernels, "device-memory",
+     "half of what is free, up to 4 GiB of a GPU and 1 GiB of the host",
+     "Memory that the operands of an op may take, of the GPU or of the host; sizes follow it."},
+    {kBenchKernels, "seconds", "",
+     "Length of all measurements together; ops of a CPU may take "
+     "longer."},
+
     {kReport, "out", "report.html in the run", "The HTML file to write.", "FILE"},
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -35,18 +36,23 @@ std::string action_of(const OptionRow& row) {
 std::vector<CompletedCommand> all_commands() {
   std::vector<CompletedCommand> commands;
   CompletedCommand help = {"help"};
+  std::map<std::string, std::vector<std::string>> subjects;
   for (int index = 0; index < kCommandCount; ++index) {
     const auto command = static_cast<Command>(index);
-    // For bash, "bench io" is the command bench followed by the word io.
-    const std::string_view name = name_of(command);
+    // "bench io" is a command, and io a word that may follow bench.
+    const std::string name(name_of(command));
     const size_t space = name.find(' ');
-    CompletedCommand one = {std::string(name.substr(0, space))};
-    if (space != std::string_view::npos) one.words.emplace_back(name.substr(space + 1));
+    if (space == name.npos) help.words.push_back(name);
+    if (space != name.npos) subjects[name.substr(0, space)].push_back(name.substr(space + 1));
+    CompletedCommand one = {name};
     for (const OptionRow& row : option_table()) {
       if (takes(row, command)) one.flags.push_back(row_for(row, command));
     }
-    help.words.push_back(one.name);
     commands.push_back(one);
+  }
+  for (const auto& [word, words] : subjects) {
+    commands.push_back({word, words});
+    help.words.push_back(word);
   }
   commands.push_back({"completion", {"bash"}});
   commands.push_back(help);
@@ -70,11 +76,14 @@ std::string values_of(const CompletedCommand& command) {
 std::string bash(const std::vector<CompletedCommand>& commands) {
   std::string names;
   std::string cases;
+  std::set<std::string> first_words;  // of commands of two words
   for (const CompletedCommand& command : commands) {
-    names += command.name + " ";
+    const size_t space = command.name.find(' ');
+    if (space == std::string::npos) names += command.name + " ";
+    if (space != std::string::npos) first_words.insert(command.name.substr(0, space));
     std::string words = fmt::format("{}", fmt::join(command.words, " "));
     for (const OptionRow& row : command.flags) words += " --" + std::string(row.name);
-    cases += fmt::format("    {})\n      words='{}'\n{}      ;;\n", command.name, words,
+    cases += fmt::format("    '{}')\n      words='{}'\n{}      ;;\n", command.name, words,
                          values_of(command));
   }
   return fmt::format(R"(# bash completion for strata: source <(strata completion bash)
@@ -93,13 +102,15 @@ _strata() {{
   if [[ $current == = ]]; then current=''
   elif [[ $before == = ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}
   elif [[ $current == -* ]]; then before=''; fi
-  case ${{COMP_WORDS[1]}} in
+  local command=${{COMP_WORDS[1]}}
+  case $command in {}) if ((COMP_CWORD > 2)); then command+=" ${{COMP_WORDS[2]}}"; fi ;; esac
+  case $command in
 {}  esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
 complete -F _strata strata
 )",
-                     names, cases);
+                     names, fmt::join(first_words, "|"), cases);
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ constexpr std::array<CommandRow, kCommandCount> kCommands = {{
     {"bench io", "--nvme DIR[,DIR]",
      "Measure drives as the I/O engine uses them: rates, latencies, processor time.",
      "nvme size block depth mode seconds for tokens baseline compare-fio"},
+    {"bench link", "", "Measure copies between host memory and a GPU, by size, and their latency.",
+     "device device-memory seconds json"},
+    {"bench kernels", "",
+     "Measure the ops of a GPU or of the CPU, one by one, against its memory and products.",
+     "device recipe device-memory seconds json"},
     {"report", "RUN", "Write what a run did as one HTML file with charts.", "run out"},
 }};
 
@@ -187,16 +192,29 @@ std::string help_text(Command command) {
   return out;
 }
 
+std::string help_text_of(std::string_view word) {
+  std::string usage, sentences;
+  for (const CommandRow& row : kCommands) {
+    if (!row.name.starts_with(word)) continue;
+    usage += fmt::format("{} strata {} {}{}[options]\n", usage.empty() ? "Usage:" : "      ",
+                         row.name, row.use, row.use.empty() ? "" : " ");
+    sentences += fmt::format("  {:<15}{}\n", row.name, row.help);
+  }
+  std::string text = usage + "\n" + sentences;
+  text += "\nAdd --help to one of them for its options.\n";
+  return text;
+}
+
 std::string help_text() {
   std::string out =
       "Strata fine-tunes models whose training state does not fit in memory.\n\n"
       "Usage: strata COMMAND [options]\n\n";
   for (const CommandRow& row : kCommands) {
-    fmt::format_to(std::back_inserter(out), "  {:<12}{}\n", row.name, row.help);
+    fmt::format_to(std::back_inserter(out), "  {:<15}{}\n", row.name, row.help);
   }
   out +=
-      "  completion  Print a script with which bash completes command lines.\n"
-      "  help        Print this, or the options of a command: strata help train.\n"
+      "  completion     Print a script with which bash completes command lines.\n"
+      "  help           Print this, or the options of a command: strata help train.\n"
       "\nstrata COMMAND --help lists the options of a command, too.\n";
   return out;
 }

@@ -34,11 +34,15 @@ inline constexpr uint32_t kGenerate = bit(Command::kGenerate);
 inline constexpr uint32_t kTokenize = bit(Command::kTokenize);
 inline constexpr uint32_t kModels = bit(Command::kModels);
 inline constexpr uint32_t kBench = bit(Command::kBench);
+inline constexpr uint32_t kBenchLink = bit(Command::kBenchLink);
+inline constexpr uint32_t kBenchKernels = bit(Command::kBenchKernels);
 inline constexpr uint32_t kReport = bit(Command::kReport);
 inline constexpr uint32_t kStep = kTrain | kPlan;             // commands about training steps
 inline constexpr uint32_t kRead = kStep | kEval | kTokenize;  // commands that read records
 inline constexpr uint32_t kRuns = kStep | kEval | kGenerate;  // commands that run a model
-inline constexpr uint32_t kAll = kInit | kRuns | kDoctor | kExport | kTokenize | kBench;
+inline constexpr uint32_t kBenchDevice = kBenchLink | kBenchKernels;
+inline constexpr uint32_t kAll =
+    kInit | kRuns | kDoctor | kExport | kTokenize | kBench | kBenchDevice;
 
 template <auto Member>
 constexpr EnumField enum_field() {

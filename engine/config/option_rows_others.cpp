@@ -98,7 +98,7 @@ constexpr OptionRow kOthers[] = {
     {"mode", kList, &O::modes, kBench, kDrives, "", "", kAny, "",
      "What is measured: reads, writes, or both by turns, with every block, depth and files.",
      kBenchModes},
-    {"seconds", kFloat, &O::seconds, kBench, kDrives, "F", "seconds", kSeconds, "",
+    {"seconds", kFloat, &O::seconds, kBench | kBenchDevice, kDrives, "F", "seconds", kSeconds, "",
      "Length of each measurement; minutes show where a drive's write cache ends."},
     {"write-limit", kSize, &O::write_limit, kBench, kDrives, "SIZE", "bytes", kFromOne, "",
      "The most that all measurements together write, because writing wears drives."},

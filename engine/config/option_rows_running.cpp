@@ -30,14 +30,15 @@ constexpr std::string_view kRanks = "Ranks";
 constexpr std::string_view kSaving = "Evaluation and checkpoints";
 
 constexpr OptionRow kRunning[] = {
-    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit, kMemory, "", "", kAny, "",
-     "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.", kRecipes},
-    {"device", kDevice, enum_field<&O::device>(), kRuns, kMemory, "", "", kAny, "",
+    {"recipe", kEnum, enum_field<&O::recipe>(), kRuns | kInit | kBenchKernels, kMemory, "", "",
+     kAny, "", "Number formats: fp32 everywhere, or 16-bit weights with exact fp32 masters.",
+     kRecipes},
+    {"device", kDevice, enum_field<&O::device>(), kRuns | kBenchDevice, kMemory, "", "", kAny, "",
      "Where arithmetic runs: auto takes a GPU for one rank, cuda:1 is the second GPU, cuda that of "
      "the local rank, and emulated a device for tests, on the CPU.",
      kDeviceChoices},
-    {"device-memory", kSize, &O::device_memory, kRuns, kMemory, "SIZE", "bytes", kFromOne,
-     "90% of the device's; emulated: what --host-memory leaves, by rank",
+    {"device-memory", kSize, &O::device_memory, kRuns | kBenchDevice, kMemory, "SIZE", "bytes",
+     kFromOne, "90% of the device's; emulated: what --host-memory leaves, by rank",
      "Device memory that each rank may use."},
     {"host-memory", kSize, &O::host_memory, kRuns | kBench, kMemory, "SIZE", "bytes", kFromOne,
      kHostMemoryNote, "Main memory that the whole program may use on this machine."},
@@ -66,8 +67,8 @@ constexpr OptionRow kRunning[] = {
      kIoBackends},
     {"io-deadline", kInt, &O::io_deadline, kRuns | kBench, kMemory, "N", "seconds", up_to(86400),
      "", "Seconds in which a drive must answer; after them the run ends with an error."},
-    {"threads", kInt, &O::threads, kRuns, kMemory, "N", "", up_to(4096), "one a core",
-     "Threads for arithmetic; results do not depend on their number."},
+    {"threads", kInt, &O::threads, kRuns | kBenchKernels, kMemory, "N", "", up_to(4096),
+     "one a core", "Threads for arithmetic; results do not depend on their number."},
     {"machine", kString, &O::machine, kStep | kBench, kMemory, "FILE", "", kAny, "measured here",
      "Machine profile to plan for, with its memory and drives, instead of this machine; "
      "examples/machines has some."},

@@ -326,6 +326,14 @@ void check_bench(const Options& options, std::vector<std::string>& problems) {
   }
 }
 
+void check_link(const Options& options, std::vector<std::string>& problems) {
+  if (row_of(kind_of(options.device)).discrete) return;
+  problems.push_back(
+      fmt::format("--device {} has no link to measure: it computes in host memory (give --device "
+                  "cuda; strata doctor says which GPUs can be used)",
+                  options.device == Device::kCpu ? "cpu" : "auto, the CPU of this machine,"));
+}
+
 }  // namespace
 
 std::span<const ExclusivePair> exclusive_options() {
@@ -369,10 +377,12 @@ std::vector<std::string> find_conflicts(Command command, const Options& options)
   if (command == Command::kTrain || command == Command::kPlan) check_groups(options, problems);
   if (command == Command::kInit) check_shape(options, problems);
   if (command == Command::kBench) check_bench(options, problems);
+  if (command == Command::kBenchLink) check_link(options, problems);
   return problems;
 }
 
 bool may_have_device(Command command, const Options& options) {
+  if (command == Command::kBenchKernels) return true;  // the CPU has operands too
   if (options.device != Device::kAuto) return row_of(kind_of(options.device)).discrete;
   return command == Command::kPlan && !options.machine.empty();
 }

@@ -33,8 +33,8 @@ std::span<const DetailOf> option_details();
 // command needs. Returns one text for each problem.
 std::vector<std::string> find_conflicts(Command command, const Options& options);
 
-// Whether these options may be of a device with memory of its own. A profile to plan for may have
-// one; what is here by itself is the CPU.
+// Whether --device-memory means something: for a device with memory of its own, and for `bench
+// kernels`. A profile to plan for may have such a device; what is here by itself is the CPU.
 bool may_have_device(Command command, const Options& options);
 
 // Whether `bench io` measures what a machine profile needs: read, write and mixed rates, with

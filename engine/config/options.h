@@ -31,10 +31,12 @@ enum class Command : uint8_t {
   kGenerate,
   kTokenize,
   kModels,
-  kBench,
+  kBench,  // of drives: "bench io"
+  kBenchLink,
+  kBenchKernels,
   kReport,
 };
-inline constexpr int kCommandCount = 12;
+inline constexpr int kCommandCount = 14;
 
 // How samples are made of data, and what of a record is learned (engine/data/data.h).
 enum class SampleLayout : uint8_t { kAuto, kStream, kRecord, kPacked };
@@ -305,6 +307,8 @@ Options options_from_json(Command command, std::string_view json,
 // The --help text of one command, and of the program.
 std::string help_text(Command command);
 std::string help_text();
+// Of the commands whose names begin with a word: "bench".
+std::string help_text_of(std::string_view word);
 
 // The name of a command may have two words: "bench io".
 std::optional<Command> parse_command(std::string_view name);

@@ -15,7 +15,6 @@
 #include "engine/exec/probe_values.h"
 #include "engine/exec/rope_table.h"
 #include "engine/exec/segment_compute.h"
-#include "engine/memory/arena.h"
 #include "engine/model/architecture.h"
 #include "kernels/parallel.h"
 
@@ -28,23 +27,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 enum class Call : uint8_t { kForward, kRecompute, kBackward, kLoss };
 constexpr int kCallsMax = 3;  // of a round
-
-// Memory of a device, or of the host for one that has none of its own.
-class Block {
- public:
-  Block(kernels::Device& device, int64_t bytes) {
-    if (device.description().discrete) {
-      on_device_ = device.allocate(bytes);
-    } else {
-      on_host_ = memory::Arena(bytes);
-    }
-  }
-  std::byte* data() const { return on_device_ ? on_device_->data() : on_host_.data(); }
-
- private:
-  memory::Arena on_host_;
-  std::unique_ptr<kernels::DeviceMemory> on_device_;
-};
 
 // The buffers of one segment, and the calls of a step on it.
 class SegmentProbe {
@@ -82,7 +64,7 @@ class SegmentProbe {
 
   // Seconds of all calls that a step makes for one micro-batch.
   double measure() {
-    block_ = std::make_unique<Block>(probe_.device, bytes_);
+    block_ = std::make_unique<DeviceBlock>(probe_.device, bytes_);
     fill();
     run(1);
     const double once_s = run(1);
@@ -263,7 +245,7 @@ class SegmentProbe {
   std::array<int64_t, kBuffers> offsets_ = {};
   int64_t bytes_ = 0;
   std::vector<Call> calls_;
-  std::unique_ptr<Block> block_;
+  std::unique_ptr<DeviceBlock> block_;
   bool first_ = true;
 };
 

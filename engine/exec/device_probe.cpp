@@ -2,13 +2,14 @@
 #include "engine/exec/device_probe.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <vector>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/exec/compute_probe.h"
+#include "engine/exec/op_timer.h"
 #include "engine/exec/probe_values.h"
 #include "io/bench_statistics.h"
 
@@ -20,19 +21,15 @@ constexpr int64_t kDeviceBytes = 288 * kMiB;
 constexpr int64_t kProductSizeMin = 128;
 constexpr int64_t kProductSizeMax = 4096;
 constexpr int64_t kOperandBytes = kProductSizeMax * kProductSizeMax * 4;
-constexpr double kLongS = 2e-3;  // beside which the time of an op is little
-constexpr double kRepeatsMax = 32;
-constexpr int kDepth = 16;
 
-// A queue, and memory on both sides.
+// A timer, and memory on both sides.
 class Bench {
  public:
   explicit Bench(kernels::Device& device)
       : device_(device),
         host_(device, kHostBytes),
         memory_(device.allocate(kDeviceBytes)),
-        queue_(device.make_queue("probe", kDepth)),
-        back_(device.make_queue("probe back", kDepth)) {}
+        timer_(device) {}
 
   std::byte* host() const { return host_.data(); }
   std::byte* device() const { return memory_->data(); }
@@ -42,63 +39,20 @@ class Bench {
     const ProbeValues interior(device_, device_.description().interior);
     const ProbeValues others(device_, weights);
     const kernels::MemoryRange ranges[] = {whole(), interior.range(), others.range()};
-    queue_->begin("probe", ranges);
-    interior.fill(*queue_, device(), kOperandBytes);
-    others.fill(*queue_, device() + kOperandBytes, kOperandBytes);
-    await(queue_->end());
+    queue_.begin("probe", ranges);
+    interior.fill(queue_, device(), kOperandBytes);
+    others.fill(queue_, device() + kOperandBytes, kOperandBytes);
+    await(queue_, queue_.end());
   }
 
-  // The device's seconds for `times` issues in one op.
-  double once(const std::function<void(kernels::Queue&)>& issue, int times = 1) {
-    open();
-    for (int i = 0; i < times; ++i) issue(*queue_);
-    const int64_t count = queue_->end();
-    await(count);
-    const kernels::Queue::Span span = queue_->span_of(count);
-    return std::max(1e-9, span.end_s - span.begin_s);
-  }
-
-  // The median of rounds for `seconds`, at least three, after two that warm up. Where one issue
-  // takes little, a round is one op of several, so that the time that the op itself takes does not
-  // count.
-  double seconds_of(const std::function<void(kernels::Queue&)>& issue, double seconds) {
-    once(issue);
-    const double ratio = std::ceil(kLongS / once(issue));
-    const int repeats = static_cast<int>(std::clamp(ratio, 1.0, kRepeatsMax));
-    std::vector<double> times;
-    const double end_s = now_s() + seconds;
-    while (times.size() < 3 || now_s() < end_s) times.push_back(once(issue, repeats) / repeats);
-    return io::median_of(times);
+  double once(const OpTimer::Issue& issue) { return timer_.once("probe", ranges(), issue); }
+  double seconds_of(const OpTimer::Issue& issue, double seconds) {
+    return timer_.median("probe", ranges(), issue, seconds);
   }
 
   double copy_rate(std::byte* to, const std::byte* from, double seconds) {
     return static_cast<double>(kHostBytes) /
            seconds_of([&](auto& queue) { queue.copy(to, from, kHostBytes); }, seconds);
-  }
-
-  // Of copies in both directions at once, by the clock.
-  double both_rate(double seconds) {
-    constexpr int kCopies = 8;
-    constexpr int64_t kHalf = kHostBytes / 2;
-    const kernels::MemoryRange up[] = {{host(), kHalf, false}, {device(), kHalf, true}};
-    const kernels::MemoryRange down[] = {{host() + kHalf, kHalf, true},
-                                         {device() + kHalf, kHalf, false}};
-    std::vector<double> times;
-    const double end_s = now_s() + seconds;
-    while (times.size() < 3 || now_s() < end_s) {
-      const double begin_s = now_s();
-      queue_->begin("probe", up);
-      back_->begin("probe", down);
-      for (int i = 0; i < kCopies; ++i) {
-        queue_->copy(device(), host(), kHalf);
-        back_->copy(host() + kHalf, device() + kHalf, kHalf);
-      }
-      const int64_t last = queue_->end(), last_back = back_->end();
-      await(*queue_, last);
-      await(*back_, last_back);
-      times.push_back(now_s() - begin_s);
-    }
-    return 2.0 * kCopies * static_cast<double>(kHalf) / io::median_of(times);
   }
 
   // Operations a second of the product of two square matrices.
@@ -131,26 +85,18 @@ class Bench {
  private:
   kernels::MemoryRange whole() const { return {device(), kDeviceBytes, true}; }
 
-  void open() {
-    const kernels::MemoryRange ranges[] = {host_.range(), whole()};
-    queue_->begin("probe", ranges);
-  }
-
-  void await(int64_t count) { await(*queue_, count); }
-  static void await(kernels::Queue& queue, int64_t count) {
-    while (queue.completed() < count) queue.sleep(count, 1.0);
-  }
+  std::array<kernels::MemoryRange, 2> ranges() const { return {host_.range(), whole()}; }
 
   void run_small(int ops) {
     const kernels::Fill op = {.count = 1, .y = {device(), DType::kF32}};
     int64_t count = 0;
     for (int i = 0; i < ops; ++i) {
-      open();
-      device_.ops().fill(*queue_, op);
-      count = queue_->end();
-      await(count - kDepth + 1);
+      queue_.begin("probe", ranges());
+      device_.ops().fill(queue_, op);
+      count = queue_.end();
+      await(queue_, count - OpTimer::kDepth + 1);
     }
-    await(count);
+    await(queue_, count);
   }
 
   kernels::MatMulForward product_of(int64_t size, DType weights) const {
@@ -166,7 +112,8 @@ class Bench {
   kernels::Device& device_;
   const PinnedBlock host_;
   const std::unique_ptr<kernels::DeviceMemory> memory_;
-  const std::unique_ptr<kernels::Queue> queue_, back_;
+  OpTimer timer_;
+  kernels::Queue& queue_ = timer_.queue();
 };
 
 }  // namespace
@@ -185,16 +132,10 @@ DeviceFigures probe_device(kernels::Device& device, DType weights, double second
   return figures;
 }
 
-LinkFigures probe_link(kernels::Device& device, double seconds) {
-  Bench bench(device);
-  const double part_s = seconds / 3;
-  return {bench.copy_rate(bench.device(), bench.host(), part_s),
-          bench.copy_rate(bench.host(), bench.device(), part_s), bench.both_rate(part_s)};
-}
-
-int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s) {
+int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s,
+                     int64_t most) {
   int64_t size = kProductSizeMin;
-  for (; size < kProductSizeMax; size *= 2) {
+  for (; size < most; size *= 2) {
     (void)seconds_of(size);
     if (seconds_of(size) > enough_s) break;
   }

@@ -22,20 +22,11 @@ struct DeviceFigures {
 // the device does. Memory: 288 MiB of the device, 64 MiB of the host.
 DeviceFigures probe_device(kernels::Device& device, DType weights, double seconds);
 
-// The link between the host's memory and the device's.
-struct LinkFigures {
-  double upload_bytes_per_s = 0;
-  double download_bytes_per_s = 0;
-  double both_bytes_per_s = 0;  // of both directions together, while both copy
-};
-
-// Measures for about `seconds`. Throws Error as the device does. Memory: as probe_device().
-LinkFigures probe_link(kernels::Device& device, double seconds);
-
 // The size of square matrices whose product fills a device: from 128 on doubled until a product
-// takes `enough_s`, up to 4096. `seconds_of` runs the product of a size and returns its time. The
+// takes `enough_s`, up to `most`. `seconds_of` runs the product of a size and returns its time. The
 // first run of a size does not count, because the device may load code in it.
-int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s);
+int64_t product_size(const std::function<double(int64_t size)>& seconds_of, double enough_s,
+                     int64_t most = 4096);
 
 // Sets the figures of the GPU of `options`, measured in about `seconds`, in place of those of the
 // host that a plan for it does not use. The rate of a block takes up to 1 GiB of the device's

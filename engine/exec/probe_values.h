@@ -25,6 +25,23 @@ class PinnedBlock {
   const std::unique_ptr<kernels::PinnedMemory> pinned_;
 };
 
+// Memory of a device, or of the host for one that has none of its own.
+class DeviceBlock {
+ public:
+  DeviceBlock(kernels::Device& device, int64_t bytes) {
+    if (device.description().discrete) {
+      on_device_ = device.allocate(bytes);
+    } else {
+      on_host_ = memory::Arena(bytes);
+    }
+  }
+  std::byte* data() const { return on_device_ ? on_device_->data() : on_host_.data(); }
+
+ private:
+  memory::Arena on_host_;
+  std::unique_ptr<kernels::DeviceMemory> on_device_;
+};
+
 // Numbers to measure with: small, of both signs and different ones, because a processor that
 // multiplies zeros takes less power and so may run at a higher clock than in training.
 // Must outlive the ops that read it.

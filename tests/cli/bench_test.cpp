@@ -249,8 +249,9 @@ TEST_F(BenchTest, WhatCannotWorkHereIsRefusedBeforeAnythingIsMeasured) {
       {bench({"--block", "8MiB"}), "is too small: read at this block size"},
       {bench({"--write-limit", "1MiB"}), "limit on bytes written"},
       {{"bench", "io"}, "--nvme is missing"},
-      {{"bench"}, "the subject is missing (strata bench io ...)"},
-      {{"bench", "--nvme", "drive"}, "the subject is missing (strata bench io ...)"},
+      {{"bench"}, "the subject is missing (strata bench io, strata bench link or"},
+      {{"bench", "--nvme", "drive"},
+       "the subject is missing (strata bench io, strata bench link or"},
       {{"bench", "oi", "--nvme", "drive"}, "oi: no such benchmark (did you mean io?)"},
       {{"bench", "io", "--nvme", "missing"}, "missing: No such file or directory"},
       {{"bench", "io", "--nvme", "/dev/shm"}, "it is on tmpfs"},
@@ -301,6 +302,8 @@ TEST_F(BenchTest, HelpNeedsNoSubject) {
     EXPECT_EQ(run(arguments), 0) << err_;
     EXPECT_NE(out_.find("Usage: strata bench io --nvme DIR"), std::string::npos) << out_;
   }
+  EXPECT_EQ(run({"bench", "--help"}), 0);
+  EXPECT_NE(out_.find("\n       strata bench link [options]\n"), std::string::npos) << out_;
 }
 
 TEST_F(BenchTest, AReadOnlyDirectoryIsRefused) {

@@ -63,6 +63,7 @@ TEST_F(Completion, OfCommands) {
                    "tokenize", "models", "bench", "report", "completion", "help"}));
   EXPECT_EQ(offered("strata completion "), Words({"bash"}));
   EXPECT_EQ(offered("strata bench i"), Words({"io"}));
+  EXPECT_EQ(offered("strata bench "), Words({"io", "link", "kernels"}));
   EXPECT_EQ(offered("strata help tr"), Words({"train"}));
 }
 
@@ -70,6 +71,8 @@ TEST_F(Completion, OfFlags) {
   EXPECT_EQ(offered("strata train --host-m"), Words({"--host-memory"}));
   EXPECT_EQ(offered("strata train --json --nvme-"), Words({"--nvme-rate"}));
   EXPECT_EQ(offered("strata bench io --compare-"), Words({"--compare-fio", "--compare-checksums"}));
+  EXPECT_EQ(offered("strata bench kernels --rec"), Words({"--recipe"}));
+  EXPECT_EQ(offered("strata bench link --rec"), Words()) << "a flag of bench kernels alone";
   EXPECT_EQ(offered("strata eval --warmup-s"), Words()) << "a flag of train alone";
   EXPECT_EQ(offered("strata eval --model train --warmup-s"), Words()) << "train is a directory";
   EXPECT_EQ(offered("strata train --resume --js"), Words({"--json"})) << "its value may lack";
@@ -95,10 +98,11 @@ TEST_F(Completion, OfPaths) {
 
 // Every flag that the help lists.
 TEST_F(Completion, HasAllFlags) {
-  for (const char* command : {"init", "train", "launch", "eval", "plan", "doctor", "export",
-                              "generate", "tokenize", "models", "bench io", "report"}) {
+  for (const char* command :
+       {"init", "train", "launch", "eval", "plan", "doctor", "export", "generate", "tokenize",
+        "models", "bench io", "bench link", "bench kernels", "report"}) {
     Arguments arguments = {command, "--help"};
-    if (arguments[0] == "bench io") arguments = {"bench", "io", "--help"};
+    if (arguments[0].starts_with("bench ")) arguments = {"bench", arguments[0].substr(6), "--help"};
     Process help(arguments, {});
     ASSERT_EQ(help.wait(), 0);
     const Words words = offered("strata " + std::string(command) + " --");

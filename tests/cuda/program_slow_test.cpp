@@ -275,6 +275,35 @@ TEST_F(CudaProgram, SaysWhyADeviceCannotBeUsed) {
   EXPECT_FALSE(std::filesystem::exists(sandbox_ / "none"));
 }
 
+TEST_F(CudaProgram, BenchMeasuresItsOpsAndItsLink) {
+  const auto answer = [&](Arguments arguments) {
+    arguments.insert(arguments.end(), {"--seconds", "0.05", "--device-memory", "4MiB", "--json"});
+    Process process = strata(arguments);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    return config::Json::parse(process.out(), "the answer");
+  };
+  for (const std::string recipe : {"fp32", "bf16", "fp16"}) {
+    SCOPED_TRACE(recipe);
+    const config::Json found = answer({"bench", "kernels", "--device", "cuda", "--recipe", recipe});
+    EXPECT_TRUE(found.find("device")->string().starts_with("cuda:0: Fake GPU 0, 8 GiB, "));
+    EXPECT_GE(found.find("ops")->items().size(), 34u);
+    for (const config::Json& op : found.find("ops")->items()) {
+      const config::Json* rate = op.find("bytes_per_s");
+      if (rate == nullptr) rate = op.find("flops_per_s");
+      EXPECT_GT(*rate->number(), 1e4) << op.find("op")->string();
+    }
+  }
+  EXPECT_SAYS(said({"bench", "kernels", "--seconds", "0.05", "--device-memory", "1MiB"}, 0),
+              "device  cuda:0: Fake GPU 0");
+  setenv("STRATA_FAKE_CUDA", "devices=2", 1);
+  const config::Json link = answer({"bench", "link", "--device", "cuda:1"});
+  EXPECT_TRUE(link.find("device")->string().starts_with("cuda:1: Fake GPU 1"));
+  EXPECT_EQ(link.find("copies")->items().size(), 4u);
+  set_fake("memory=65536000");
+  EXPECT_SAYS(said({"bench", "kernels", "--device", "cuda", "--device-memory", "1GiB"}, 3),
+              "bench kernels: copy within the device: its operands take ");
+}
+
 TEST_F(CudaProgram, AFailureLeavesTheLastCheckpointWhole) {
   const Arguments gpu = {"--device", "cuda", "--checkpoint-every", "1"};
   const std::string state = state_after("whole", gpu);

@@ -54,13 +54,5 @@ TEST(DeviceProbe, MeasuresTheEmulatedDevice) {
   }
 }
 
-TEST(LinkProbe, MeasuresBothDirectionsAloneAndTogether) {
-  const auto device = kernels::make_emulated_device(kernels::cpu_backend(), {.threads = 1});
-  const LinkFigures link = probe_link(*device, 0.05);
-  EXPECT_GT(link.upload_bytes_per_s, 1e6);
-  EXPECT_GT(link.download_bytes_per_s, 1e6);
-  EXPECT_GT(link.both_bytes_per_s, 0.3 * link.upload_bytes_per_s);
-}
-
 }  // namespace
 }  // namespace strata::exec

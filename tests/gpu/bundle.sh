@@ -10,8 +10,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
 file=${2:-$root/bundle.tar.xz}
 limit_bytes=60000000
-programs=(bindings/cli/strata bindings/cli/libstrata_cuda.so bindings/c/libstrata.so tests/kernels/kernels_tests
-  benchmarks/device_bench)
+programs=(bindings/cli/strata bindings/cli/libstrata_cuda.so bindings/c/libstrata.so tests/kernels/kernels_tests)
 models=(gqa_untied tinyllama_bf16 gpt2 qwen3 gemma2 window)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

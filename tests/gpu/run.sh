@@ -16,14 +16,14 @@ if [[ -d $here/bin ]]; then
   bin=$here/bin
   data=$here/tests/data/model text=$here/tests/data/cli/harbour.txt
   export LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}
-  strata=$bin/strata tests=$bin/kernels_tests bench=$bin/device_bench
+  strata=$bin/strata tests=$bin/kernels_tests
   library=$bin/libstrata.so package=$here/python
 else
   root=$(cd "$here/../.." && pwd)
   build=${BUILD:-$root/build}
   bin=$build/bindings/cli
   data=$root/tests/data/model text=$root/tests/data/cli/harbour.txt
-  strata=$bin/strata tests=$build/tests/kernels/kernels_tests bench=$build/benchmarks/device_bench
+  strata=$bin/strata tests=$build/tests/kernels/kernels_tests
   library=$build/bindings/c/libstrata.so package=$root/bindings/python
 fi
 # cuBLASLt and cuDNN where the toolkit or the Python packages have them.
@@ -222,12 +222,15 @@ part_store() {
 }
 
 part_figures() {
-  if timeout 120 "$bench" "$bin" > "$logs/figures" 2>&1; then
-    report figures PASS "below"
-    lines_of "$logs/figures" 30
-  else
-    report figures FAIL "$(tail -n 1 "$logs/figures")"
-  fi
+  local subject
+  for subject in link kernels; do
+    if ! timeout 60 "$strata" bench "$subject" --device cuda > "$logs/figures-$subject" 2>&1; then
+      report figures FAIL "bench $subject: $(tail -n 1 "$logs/figures-$subject")"
+      return
+    fi
+  done
+  report figures PASS "below"
+  lines_of <(cat "$logs"/figures-{link,kernels}) 70
 }
 
 part_sanitizer() {
