@@ -33,6 +33,16 @@ class Bench(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             strata.bench_io(self.options, progress=progress)
 
+    def test_only_false_from_progress_ends_it(self):
+        seen = []
+        modes = ["read", "write"]
+        rates = strata.bench_io(
+            self.options, mode=modes, progress=lambda each: seen.append(each) is None
+        )
+        self.assertEqual(rates, seen)
+        with self.assertRaises(strata.Interrupted):
+            strata.bench_io(self.options, mode=modes, progress=lambda each: False)
+
     def test_mistakes_are_named(self):
         with self.assertRaisesRegex(strata.UsageError, "compare-fio: only the program"):
             strata.bench_io(self.options, compare_fio=True)

@@ -68,16 +68,57 @@ class Runs(unittest.TestCase):
         self.assertTrue(os.path.exists(os.path.join(result.model, "model.safetensors")))
 
     def test_a_callback_stops_or_raises(self):
-        result = strata.train(self.run_options, progress=lambda step: step.step == 2)
-        self.assertTrue(result.stopped)
-        self.assertIsNone(result.model)
-        self.assertTrue(os.path.exists(os.path.join(result.checkpoint, "manifest.json")))
+        for stops in (
+            dict(progress=lambda step: step.step != 2),
+            dict(evaluated=lambda step, loss: False, eval_every=2),
+        ):
+            result = strata.train(self.run_options, force=True, **stops)
+            self.assertTrue(result.stopped)
+            self.assertIn(result.last_step, (2, 3))  # the next step may have begun
+            self.assertIsNone(result.model)
+            self.assertTrue(os.path.exists(os.path.join(result.checkpoint, "manifest.json")))
 
         def interrupted(step):
             raise KeyboardInterrupt
 
         with self.assertRaises(KeyboardInterrupt):
             strata.train(self.run_options, force=True, progress=interrupted)
+
+    def test_only_false_stops(self):
+        """A bar's update() returns True when it draws, and numbers and None are no answers."""
+        for answer in (True, None, 0, "", np.bool_(False)):
+            seen = []
+
+            def progress(step):
+                seen.append(step.step)
+                return answer
+
+            result = strata.train(
+                self.run_options,
+                force=True,
+                eval_every=3,
+                progress=progress,
+                evaluated=lambda step, loss: answer,
+            )
+            self.assertEqual((result.stopped, seen), (False, [1, 2, 3, 4, 5, 6]))
+
+    def test_a_bar_of_tqdm_is_a_progress(self):
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            self.skipTest("tqdm is not installed")
+        with open(os.devnull, "w", encoding="utf-8") as shown:
+            with tqdm(total=6, file=shown, mininterval=0, miniters=1) as bar:
+                drawn = []
+
+                def progress(step):
+                    drawn.append(bar.update())
+                    return drawn[-1]
+
+                result = strata.train(self.run_options, progress=progress)
+        self.assertIn(True, drawn)
+        self.assertFalse(result.stopped)
+        self.assertEqual(bar.n, 6)
 
     def test_an_interrupt_stops_a_run_that_has_its_checkpoint(self):
         for progress in (None, lambda step: None):

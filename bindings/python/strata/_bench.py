@@ -58,17 +58,16 @@ def bench_io(
 
     options: those of `strata bench io` by name: bench_io(nvme=["/mnt/a"], mode=["read"], seconds=2).
         Scratch files are written there and disappear with the call.
-    progress: called after each measurement. When it raises, the measurements end, and what it
-        raised is raised here.
+    progress: called after each measurement. When it returns False, the measurements end with
+        Interrupted; when it raises, with what it raised.
     """
     sinks, _kept = sinks_of(log)
     all_rates: list[DriveRates] = []
     guarded = Guard()
 
-    def take(rates: DriveRates) -> None:
+    def take(rates: DriveRates) -> Any:
         all_rates.append(rates)
-        if progress is not None:
-            progress(rates)
+        return progress(rates) if progress is not None else None
 
     measured = lib.ON_RATES(lambda _, at: guarded(lambda: take(_rates(at.contents))))
     with guarded:

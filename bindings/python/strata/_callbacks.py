@@ -14,7 +14,8 @@ from . import _library as lib
 class Guard:
     """Calls functions for the library, which must see no exception, and keeps the first that came.
 
-    It is raised at the end of the `with` around the library's call. On the main thread that is also
+    A function stops the library by returning False, and by that alone: what others return, such as
+    the True of a bar of tqdm that was drawn, has no meaning. An exception is raised at the end of the `with` around the library's call. On the main thread that is also
     so for what the handler of Ctrl-C raises, wherever the interrupt comes."""
 
     def __init__(self) -> None:
@@ -22,11 +23,11 @@ class Guard:
         self._handler: Any = None  # of Ctrl-C, before
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> int:
-        """What function(*arguments) returns, as a number; 1, which stops the library, if it raises
-        or an interrupt came."""
+        """1, which stops the library, if function(*arguments) returns False or raises, or an
+        interrupt came; else 0."""
         stops = False
         try:
-            stops = bool(function(*arguments))
+            stops = function(*arguments) is False
         except BaseException as error:  # KeyboardInterrupt too
             self._raised = self._raised or error
         return int(stops or self._raised is not None)

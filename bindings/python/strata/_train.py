@@ -99,19 +99,20 @@ class Model:
         """Runs the whole run, once.
 
         progress: called after each step, evaluated(step, loss) after each evaluation. When one
-            returns True or raises, the run writes a checkpoint and ends; what it raised is raised
-            here. Ctrl-C ends the run so, too, after the step that computes.
+            returns False or raises, the run writes a checkpoint and ends; what it raised is raised
+            here. Nothing else that it returns ends the run. Ctrl-C ends the run so, too, after the
+            step that computes.
         """
         guarded = Guard()
         callbacks = lib.CallbacksStruct()
-        to_progress = progress or (lambda _: False)
+        to_progress = progress or (lambda _: None)
         callbacks.step = lib.ON_STEP(  # without progress, too: it sees an interrupt
-            lambda _, at: guarded(lambda: to_progress(_report(at.contents)) is True)
+            lambda _, at: guarded(lambda: to_progress(_report(at.contents)))
         )
         if evaluated is not None:
             to_evaluated = evaluated
             callbacks.evaluated = lib.ON_EVALUATION(
-                lambda _, step, loss: guarded(lambda: to_evaluated(step, loss) is True)
+                lambda _, step, loss: guarded(lambda: to_evaluated(step, loss))
             )
         result = lib.RunStruct()
         with guarded:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes as c
-from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _library as lib
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 Initial = Union[
-    Mapping[str, "np.ndarray"], Callable[[str, int, "np.ndarray"], Optional[bool]]
+    Mapping[str, "np.ndarray"], Callable[[str, int, "np.ndarray"], Any]
 ]
 """Values by tensor name; or a function (name, first, out) that fills out[n] with the elements from
-`first` on, and returns True to stop."""
+`first` on, and returns False to stop."""
 
 
 def floats(address: int, count: int) -> "np.ndarray":
@@ -47,7 +47,8 @@ def check_values(
 
 def fill(
     initial: Optional[Initial], name: str, first: int, count: int, out: int
-) -> Optional[bool]:
+) -> Any:
+    """What a function returns; None where a mapping has the values."""
     values = floats(out, count)
     if callable(initial):
         return initial(name, first, values)
@@ -59,4 +60,4 @@ def fill(
             f"load: {name}: {given.size} elements are given, it has {first + count} or more"
         )
     values[:] = given[first : first + count]
-    return False
+    return None
