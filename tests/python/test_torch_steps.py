@@ -11,6 +11,8 @@ from torch import nn  # noqa: E402
 
 import strata  # noqa: E402
 import strata.torch  # noqa: E402
+from strata.torch._ranks import Ranks  # noqa: E402
+from strata.torch._uses import StoreUses  # noqa: E402
 from torch_models import VOCABULARY, WIDTH, Model, loss_of, new_model, options  # noqa: E402
 
 
@@ -213,6 +215,62 @@ def test_a_gradient_of_a_parameter_that_the_example_did_not_use_is_named():
     state.zero_grad()
     model(x, "first").sum().backward()
     assert state.step(1e-2).applied
+
+
+class Skipping(Model):
+    """It leaves out blocks."""
+
+    skipped = ()
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for index, block in enumerate(self.blocks):
+            if index not in self.skipped:
+                x = block(x)
+        return self.head(self.norm(x))
+
+
+def test_a_step_counts_what_it_leaves_out():
+    """A block that is left out is one forward and one backward less."""
+    model = made(Skipping)
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options(2))
+    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    assert len(state._uses._order) == 12
+    for skipped, count in (
+        (((), ()), 0),
+        (((1,), ()), 2),
+        (((0, 2), (1,)), 6),
+        (((0, 1, 2), (0, 1, 2)), 12),
+        (((),), 12),  # a micro-batch
+        (((), ()), 0),
+    ):
+        for step, each in enumerate(skipped):
+            model.skipped = each
+            loss_of(model, step).backward()
+        optimizer.step()
+        assert optimizer.result.applied and optimizer.result.left_out == count, skipped
+
+
+def test_uses_that_begin_alike_are_counted_where_they_are_left_out():
+    units = [strata.Unit(name, {name: (4,)}) for name in ("a", "b")]
+    order = [
+        strata.Use(["a"], "forward"),
+        strata.Use(["a", "b"], "forward"),
+        strata.Use(["a", "b"], "backward"),
+    ]
+    parameters = {name: nn.Parameter(torch.zeros(4)) for name in ("a", "b")}
+    with strata.Store(units, {"threads": 1, "recipe": "fp32"}, order=order, may_leave_out=True) as store:
+        store.load(lambda name, first, out: out.fill(1))
+        uses = StoreUses(
+            nn.Linear(1, 1), store, order, parameters, 1, False, Ranks(None), torch.device("cpu")
+        )
+        uses.enter()
+        for which in ("forward", "backward"):
+            slots = uses.acquire(["a", "b"], which)
+            assert set(slots) == {"a", "b"}
+            del slots
+            uses.release(which)
+        assert uses.passed_over == 1 and store.step(1e-2).left_out == 0
 
 
 class Renormed(nn.Module):

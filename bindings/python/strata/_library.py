@@ -174,7 +174,7 @@ class StepStruct(Sized):
         ("loss", c.c_double),
         ("grad_norm", c.c_double),
         ("applied", c.c_int32),
-        ("reserved", c.c_int32),
+        ("left_out", c.c_int32),
     ]
 
 

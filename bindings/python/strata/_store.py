@@ -16,7 +16,7 @@ from ._callbacks import Guard, sinks_of
 from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
 from ._units import GroupUpdate, Statistics, StepResult, Unit, Use
-from ._units import check_order, check_units, set_source
+from ._units import check_order, check_units, set_source, step_result_of
 from ._values import Initial, check_values, fill as fill_values, floats
 from ._view import View
 
@@ -288,7 +288,7 @@ class Store:
             update.has_decay, update.weight_decay = 1, weight_decay
         result = lib.StepStruct()
         self._call("store_step", c.byref(update), c.byref(result))
-        return StepResult(result.step, result.grad_norm, bool(result.applied))
+        return step_result_of(result)
 
     def discard(self) -> None:
         """Ends the step at any point without an update. Arrays that are left must not be used."""

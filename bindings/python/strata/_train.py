@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, T
 from . import _library as lib
 from ._callbacks import Guard, sinks_of
 from ._plan import Options, Plan, options_text, plan_of
-from ._units import StepResult
+from ._units import StepResult, step_result_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,7 +141,7 @@ class Model:
         batch, _kept = _batch(tokens, targets)
         result = lib.StepStruct()
         self._call("train_step", c.byref(batch), lr, c.byref(result))
-        return StepResult(result.step, result.grad_norm, bool(result.applied), result.loss)
+        return step_result_of(result)
 
     def evaluate(self, tokens: Tokens, targets: Tokens) -> float:
         """The mean loss over the batch's targets, nats."""

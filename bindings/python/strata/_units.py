@@ -63,12 +63,14 @@ class Use:
 @dataclass(frozen=True)
 class StepResult:
     """step: counted from 1. grad_norm: of all gradients, before clipping. applied: False when a
-    gradient was not finite and nothing was updated. loss: mean, nats; 0 for a store."""
+    gradient was not finite and nothing was updated. loss: mean, nats; 0 for a store. left_out: uses
+    of a store that the caller left out in this step, forward and backward, of all micro-batches."""
 
     step: int
     grad_norm: float
     applied: bool
     loss: float = 0.0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,16 @@ class Statistics:
     last_step_s: float
     last_stall_s: float
     device_bytes: int = 0
+
+
+def step_result_of(struct: lib.StepStruct) -> StepResult:
+    return StepResult(
+        step=struct.step,
+        grad_norm=struct.grad_norm,
+        applied=bool(struct.applied),
+        loss=struct.loss,
+        left_out=struct.left_out,
+    )
 
 
 def set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:

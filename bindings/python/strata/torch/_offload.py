@@ -284,7 +284,7 @@ class Offloaded:
             self._uses.end_step()
             raise
         self._uses.end_step()
-        return result
+        return replace(result, left_out=result.left_out + self._uses.passed_over)
 
     def zero_grad(self) -> None:
         """Drops gradients since the last step, and what an exception or an interrupt left."""

@@ -33,7 +33,9 @@ class Optimizer(torch.optim.Optimizer):
         replaces no other, and has its path; load_state_dict() finds it there also after a move.
         Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
 
-    betas and eps are options of offload(). result: what the last step() did.
+    betas and eps are options of offload(). result: what the last step() did; result.left_out counts
+    the forwards and backwards of parts that the example has and the step did not do, whose gradients
+    were zero.
     """
 
     def __init__(

@@ -40,6 +40,7 @@ class StoreUses:
         device: torch.device,
     ) -> None:
         self.mode: Optional[str] = None  # "step", "forward"
+        self.passed_over = 0  # uses of this step that were begun and left out
         self._has_passed = False  # whether a gradient of this step is in the store
         self._model = model
         self._store = store
@@ -147,7 +148,7 @@ class StoreUses:
         except lib.UsageError:  # an interrupt came after the store had begun
             self._store.discard()
             begin()
-        self._micro_batch = 0
+        self._micro_batch = self.passed_over = 0
         self._begin_micro_batch()
 
     def _begin_micro_batch(self) -> None:
@@ -207,6 +208,7 @@ class StoreUses:
                 break
             del view
             self._streams.release(self._store)
+            self.passed_over += 1
         views = [view, *[self._store.used(unit) for unit in use.units[1:]]]
         return {unit: self._slot(each) for unit, each in zip(use.units, views)}
 
