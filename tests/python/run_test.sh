@@ -1,12 +1,48 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tests the Python package of the tree: run_test.sh LIBRARY bench|ranks|store|train|page. Skipped without NumPy.
+# Tests the Python package of the tree: run_test.sh LIBRARY arrays|bench|page|ranks|store|train|torch|types|wheel. Skipped,
+# with the reason, where a package is missing that the part needs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+library=$1 part=$2
 python=${STRATA_PYTHON:-python3}
-if ! "$python" -c 'import numpy' 2> /dev/null; then
-  echo "$python has no NumPy: not tested (tests/run_python.sh makes an environment that has it)"
-  exit 77
-fi
-export STRATA_LIBRARY=$1 PYTHONPATH=$here/../../bindings/python PYTHONDONTWRITEBYTECODE=1
-exec "$python" -X faulthandler -W error "$here/test_$2.py"
+
+# needs MODULE...: ends here without one of these.
+needs() {
+  local module
+  for module in "$@"; do
+    "$python" -c "import $module" 2> /dev/null && continue
+    echo "$python has no $module: not tested (tests/run_python.sh makes an environment that has it)"
+    exit 77
+  done
+}
+
+export STRATA_LIBRARY=$library PYTHONPATH=$here/../../bindings/python PYTHONDONTWRITEBYTECODE=1
+case $part in
+  torch)
+    needs numpy torch pytest
+    exec "$python" -m pytest -q -p no:cacheprovider "$here"/test_torch*.py
+    ;;
+  types)
+    needs numpy mypy
+    MYPYPATH=$PYTHONPATH exec bash "$here/check_types.sh" "$python"
+    ;;
+  wheel)
+    if ! command -v patchelf > /dev/null; then
+      echo "there is no patchelf: not tested (install the package patchelf, or run tests/run_python.sh)"
+      exit 77
+    fi
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    wheel=$("$python" "$here/../../bindings/python/build_wheel.py" "$library" "$work")
+    "$python" -m zipfile -e "$wheel" "$work/site-packages"
+    cp "$here/test_wheel.py" "$work"
+    cd "$work"
+    unset STRATA_LIBRARY
+    PYTHONPATH=$work/site-packages "$python" -W error test_wheel.py
+    ;;
+  *)
+    needs numpy
+    exec "$python" -X faulthandler -W error "$here/test_$part.py"
+    ;;
+esac

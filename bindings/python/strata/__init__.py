@@ -7,6 +7,7 @@ programs `strata train` and `strata bench io`.
 """
 
 from ._bench import DriveRates, Latency, bench_io
+from ._device_memory import DeviceMemory
 from ._library import (
     BusyError,
     ConfigError,
@@ -31,7 +32,7 @@ from ._ranks import Ranks, Transport
 from ._store import Store
 from ._train import Model, RunResult, StepReport, plan, train
 from ._units import GroupUpdate, Source, Statistics, StepResult, Unit, Use
-from ._view import DeviceMemory, View
+from ._view import View
 
 __all__ = [
     "BusyError",

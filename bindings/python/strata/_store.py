@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, T
 
 from . import _library as lib
 from ._callbacks import Guard, sinks_of
+from ._device_memory import device_of
 from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
 from ._units import GroupUpdate, Statistics, StepResult, Unit, Use
@@ -62,6 +63,7 @@ class Store:
         self._others: list[View] = []  # of the acquired use
         self._stale: list[View] = []  # ended while arrays over them existed
         self._lent: Optional[Lent] = None
+        self._device = device_of((options or {}).get("device"))
         self._units = list(units)
         check_units(self._units)
         check_order(order or ())
@@ -227,7 +229,7 @@ class Store:
             self._call("store_acquire", number, _pass(which), c.byref(struct))
         else:
             self._call("store_acquire_on", number, _pass(which), stream, c.byref(struct))
-        self._view = View(self, number, struct)
+        self._view = View(self, number, struct, stream)
         return self._view
 
     def used(self, unit: Union[int, str]) -> View:
@@ -235,7 +237,8 @@ class Store:
         number = self._number(unit, "used")
         struct = lib.ViewStruct()
         self._call("store_used", number, c.byref(struct))
-        self._others.append(View(self, number, struct))
+        stream = self._view._stream if self._view is not None else None
+        self._others.append(View(self, number, struct, stream))
         return self._others[-1]
 
     def end_micro_batch(self) -> None:
@@ -261,7 +264,7 @@ class Store:
         for view in [*([self._view] if self._view else []), *self._others]:
             if not view._free():
                 raise lib.UsageError(
-                    f"release: {self._units[view._unit].name}: an array over it is in use "
+                    f"release: {self._units[view._unit].name}: an array or tensor over it is in use "
                     "(delete it, or keep a copy)"
                 )
         self._call("store_release")
@@ -366,7 +369,7 @@ class Store:
         self._set_aside()
         self._stale = [view for view in self._stale if not view._free()]
         if self._stale:
-            raise lib.UsageError(f"{name}: an array over a unit is in use (delete it)")
+            raise lib.UsageError(f"{name}: an array or tensor over a unit is in use (delete it)")
 
     def close(self) -> None:
         """Ends the store. Raises UsageError while an array over a unit exists."""

@@ -6,38 +6,15 @@ from __future__ import annotations
 import ctypes as c
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Optional, Type, Union
 
 from . import _library as lib
+from ._device_memory import DeviceMemory
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ._store import Store
-
-
-class DeviceMemory:
-    """An array in the memory of a GPU, for all that takes `__cuda_array_interface__`, such as
-    torch.as_tensor and cupy.asarray; what these make holds this object.
-
-    kind: its type as NumPy writes it. owner: what must live as long.
-    """
-
-    def __init__(self, address: int, shape: Sequence[int], kind: str, owner: Any = None) -> None:
-        self.address = address
-        self.shape = tuple(shape)
-        self.kind = kind
-        self.owner = owner
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape,
-            "typestr": self.kind,
-            "data": (self.address, False),
-            "strides": None,
-            "version": 3,
-        }
 
 
 class View:
@@ -46,17 +23,22 @@ class View:
     `view[name]` is the tensor's weights, read-only, and `view.gradient(name)` its gradient, to which
     the caller adds; both are NumPy arrays over the store's own memory, with the tensor's shape.
     Weights are float32, or with the bf16 recipe uint16 with the bits of bfloat16 (`float32(name)`
-    is a copy in float32). The unit cannot be released while an array over it exists: delete the
+    is a copy in float32). Other libraries show the same memory by DLPack, such as torch.from_dlpack;
+    PyTorch lets weights be written then, which must not be, and NumPy before 2.1 refuses to give
+    them. The unit cannot be released while an array over it exists, of whatever library: delete the
     arrays, or keep copies.
 
     Where the store has a device, both are DeviceMemory in place of NumPy arrays, and nothing but the
     device may touch them.
     """
 
-    def __init__(self, store: "Store", unit: int, struct: lib.ViewStruct) -> None:
+    def __init__(
+        self, store: "Store", unit: int, struct: lib.ViewStruct, stream: Optional[int] = None
+    ) -> None:
         width = 4 if struct.dtype == lib.F32 else 2
         self._store = store
         self._unit = unit
+        self._stream = stream
         self._type = "<f4" if width == 4 else "<u2"
         self.on_device = bool(struct.on_device)
         self._places = {"weights": (struct.weights, struct.count * width)}  # address, bytes
@@ -68,8 +50,14 @@ class View:
 
     def _memory(self, address: int, size: int) -> "Union[c.Array[c.c_ubyte], DeviceMemory]":
         if self.on_device:
-            return DeviceMemory(address, (size,), "|u1")
+            return self._on_device(address, (size,), "|u1")
         return (c.c_ubyte * size).from_address(address)
+
+    def _on_device(
+        self, address: int, shape: tuple[int, ...], kind: str, owner: Any = None
+    ) -> DeviceMemory:
+        device = self._store._device
+        return DeviceMemory(address, shape, kind, owner, device=device, stream=self._stream)
 
     def _array(self, name: str, buffer: str, kind: str) -> "Union[np.ndarray, DeviceMemory]":
         import numpy as np
@@ -88,7 +76,7 @@ class View:
         width = 2 if kind == "<u2" else 4
         memory = self._buffers[buffer]
         if isinstance(memory, DeviceMemory):
-            return DeviceMemory(memory.address + info.offset * width, shape, kind, memory)
+            return self._on_device(memory.address + info.offset * width, shape, kind, memory)
         everything = np.asarray(memory)  # holds the buffer, as do arrays from it
         part = everything[info.offset * width : (info.offset + info.count) * width]
         return part.view(kind).reshape(shape)

@@ -11,7 +11,8 @@ from torch import nn
 
 from .. import _library as lib
 from .._store import Store
-from .._view import DeviceMemory, View
+from .._device_memory import CUDA, DeviceMemory
+from .._view import View
 
 Given = Optional[Union[str, torch.device]]
 
@@ -52,7 +53,9 @@ def new_bytes(size: int, device: torch.device) -> "Union[np.ndarray, DeviceMemor
     if device.type == "cpu":
         return np.empty(size, np.uint8)
     owner = torch.empty(size, dtype=torch.uint8, device=device)
-    return DeviceMemory(owner.data_ptr(), (size,), "|u1", owner)
+    return DeviceMemory(
+        owner.data_ptr(), (size,), "|u1", owner, device=(CUDA, owner.device.index)
+    )
 
 
 class Streams:
