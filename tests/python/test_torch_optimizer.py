@@ -203,14 +203,6 @@ def test_the_next_step_works_after_an_exception(error, where):
     assert losses == pytest.approx(expected, rel=2e-5)
 
 
-def test_everything_may_be_deleted_in_the_middle_of_a_step():
-    model, state, optimizer = offloaded()
-    loss = loss_of(model, 0)
-    del model, state, optimizer
-    loss.backward()
-    del loss
-
-
 def test_a_model_of_transformers_generates_and_is_saved(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 61}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four questions to autograd for which PyTorch has no public function.
+"""Four questions to autograd for which PyTorch has no public function (decision 0048).
 
 Forward hooks must know whether a backward calls them, as the recomputation of a checkpointed region
-does. A backward that fails has no hook, so one that ends well must say so. And hooks on saved
+does. A backward that fails has no hook, so one that ends well must say so; its last part then leaves
+memory. And hooks on saved
 tensors do not nest: those of a part must pass other tensors on to the hooks around them, such as
 those of torch.autograd.graph.save_on_cpu. Transforms of torch.func give modules tensors without
 memory.

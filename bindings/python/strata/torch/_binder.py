@@ -2,9 +2,9 @@
 """Hooks that have a part's weights in memory while it computes, and take its gradients.
 
 A part is bound from its forward pre-hook to its forward hook, and in the backward from the gradient
-of one of its outputs to the next part. Recomputation of a checkpointed region happens in the
-backward, while the part is bound. What autograd saves of weights is packed as a reference to its
-unit, so that nothing holds a unit's memory from forward to backward.
+of one of its outputs to the next part or the end of the backward. Recomputation of a checkpointed
+region happens in the backward, while the part is bound. What autograd saves of weights is packed as
+a reference to its unit, so that nothing holds a unit's memory from forward to backward.
 """
 
 from __future__ import annotations
@@ -228,6 +228,7 @@ class Binder:
         def before(_module: nn.Module, _inputs: Any) -> None:
             refuse_transforms()
             if in_backward():  # recomputation
+                self._follow()
                 self.need(part, "backward")
                 self._push()
                 return
@@ -307,11 +308,19 @@ class Binder:
                 tensor.register_hook(bind)  # type: ignore[no-untyped-call]
 
     def _follow(self) -> None:
-        """Knows when the backward that runs has ended."""
+        """Knows when the backward that runs has ended: what is bound then is unbound, unless it
+        ran within another, as that of a reentrant checkpoint does."""
         now = current_backward()
-        if now not in self._backwards:
-            self._backwards.add(now)
-            at_end_of_backward(lambda: self._backwards.discard(now))
+        if now in self._backwards:
+            return
+
+        def ended() -> None:
+            self._backwards.discard(now)
+            if not self._backwards:
+                self.unbind()
+
+        self._backwards.add(now)
+        at_end_of_backward(ended)
 
     def _take_gradient(self, parameter: torch.Tensor) -> None:
         name = self._names[id(parameter)]
@@ -403,6 +412,8 @@ class Binder:
 
     def weights_at(self, saved: Reference) -> torch.Tensor:
         if saved.unit not in self.bound:
+            if in_backward():
+                self._follow()
             self._bind([saved.unit], "backward")
         return saved.of(self.bound[saved.unit])
 

@@ -410,6 +410,7 @@ class Offloaded:
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
         values = {**self._frozen(), **self.state_dict()}
+        self.store._forget_views("restore")  # throws before anything changes
         self._give_back()
         for name, tensor in values.items():
             self._parameters[name].data = tensor.to(self.device, self._parameters[name].dtype)
