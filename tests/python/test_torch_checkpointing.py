@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activation checkpointing over a store: the losses, weights and saved bytes of plain PyTorch."""
 
+import functools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -75,11 +77,11 @@ def saved_bytes(model, step, loss_of=loss_of):
 @pytest.mark.parametrize("region", [0, 1, 2])
 def test_it_has_the_losses_weights_and_saved_bytes_of_plain_pytorch(region, reentrant, tmp_path):
     plain = new(region, reentrant)
-    expected = plain_losses(plain, 4, 2)
+    expected = plain_losses(plain, 12, 2)
     model = new(region, reentrant)
     given = options(2, host_memory="520KiB", nvme=str(tmp_path))
     state = strata.torch.offload(model, lambda: loss_of(model, 0), given)
-    assert offloaded_losses(state, model, 4, 2) == pytest.approx(expected, rel=2e-5)
+    assert offloaded_losses(state, model, 12, 2) == pytest.approx(expected, rel=2e-5)
     weights = state.state_dict()
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(weights[name], parameter.detach(), rtol=1e-4, atol=1e-5)
@@ -143,8 +145,25 @@ def test_it_may_begin_after_the_example(tmp_path):
     assert offloaded_losses(state, model, 3) == pytest.approx(expected, rel=2e-5)
 
 
+def around_the_call(model, reentrant):
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+
+
+def inside_forward(model, reentrant):
+    """Hooks of a layer are outside of its region."""
+    for layer in model.model.layers:
+        plain = layer.forward
+
+        def forward(hidden, *given, plain=plain, **keywords):
+            region = functools.partial(plain, **keywords)
+            return checkpoint(region, hidden, *given, use_reentrant=reentrant)
+
+        layer.forward = forward
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_of_transformers(reentrant):
+@pytest.mark.parametrize("enable", [around_the_call, inside_forward])
+def test_gradient_checkpointing_of_transformers(enable, reentrant):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "vocab_size": 61}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "use_cache": False}
@@ -157,12 +176,20 @@ def test_gradient_checkpointing_of_transformers(reentrant):
     def loss_of_llama(model, step):
         return model(input_ids=batch(step), labels=batch(step)).loss
 
-    model = new_llama()
-    model.train()
-    expected = plain_losses(model, 3, loss=loss_of_llama)
-    model = new_llama()
-    model.train()
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    without = new_llama()
+    without.train()
+    plain, model = new_llama(), new_llama()
+    for each in (plain, model):
+        each.train()
+        enable(each, reentrant)
+    expected = plain_losses(plain, 12, loss=loss_of_llama)
     state = strata.torch.offload(model, lambda: loss_of_llama(model, 0), options())
-    seen = offloaded_losses(state, model, 3, loss=loss_of_llama)
+    seen = offloaded_losses(state, model, 12, loss=loss_of_llama)
     assert seen == pytest.approx(expected, rel=2e-5)
+    saved = []
+    for each in (plain, model, without):
+        bytes_saved, loss = saved_bytes(each, 12, loss_of_llama)
+        loss.backward()
+        saved.append(bytes_saved)
+    assert saved[1] == saved[0] < saved[2] / 2, saved
+    state.discard()

@@ -14,7 +14,7 @@ import strata.torch  # noqa: E402
 import test_torch_models  # noqa: E402
 from torch_models import batch, loss_of, offloaded_losses, options, plain_losses  # noqa: E402
 
-STEPS, IMAGE_TOKEN, PATCHES = 4, 60, 4
+STEPS, IMAGE_TOKEN, PATCHES = 12, 60, 4
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 61}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "use_cache": False}
 
@@ -78,6 +78,12 @@ FAMILIES = {
 }
 
 
+def bytes_of(text):
+    """Those of a text such as 1.5MiB."""
+    number, unit = re.fullmatch(r"([0-9.]+)([KM])iB", text).groups()
+    return float(number) * {"K": 1 << 10, "M": 1 << 20}[unit]
+
+
 def made(maker):
     torch.manual_seed(4)
     model = maker()
@@ -114,7 +120,8 @@ def test_losses_are_those_of_adamw_and_bits_those_of_a_resident_store(family, tm
     assert set(weights[0]) == set(plain.state_dict())
     for name, values in weights[0].items():
         assert torch.equal(values, weights[1][name])
-        torch.testing.assert_close(values, plain.state_dict()[name], rtol=1e-3, atol=1e-4)
+        if not name.endswith("k_proj.bias"):  # whose gradient is zero but for rounding
+            torch.testing.assert_close(values, plain.state_dict()[name], rtol=1e-3, atol=1e-4)
 
 
 def test_an_adapter_over_a_frozen_base_on_a_drive_has_the_bits_of_one_in_memory(tmp_path):
@@ -150,3 +157,34 @@ def test_weights_come_from_a_directory_whatever_their_names_there(family, tmp_pa
     example = lambda: loss(model, 0)  # noqa: E731
     state = strata.torch.offload(model, example, options(), weights=tmp_path)
     assert offloaded_losses(state, model, 2, loss=loss) == pytest.approx(expected, rel=2e-5)
+
+
+PIECE = 4 << 20  # bytes of the pieces in which updates pass a drive
+
+
+@pytest.mark.parametrize(
+    "width, layers, vocabulary", [(128, 4, 61), (256, 8, 61), (512, 3, 61), (256, 4, 4096)]
+)
+def test_the_least_that_fits_is_two_whole_units_and_is_named(width, layers, vocabulary, tmp_path):
+    """Two units with weights and gradients, each of the size of the largest: a block, or the matrix
+    that embedding and head share; and for updates a piece of weights and of both moments. It does not
+    depend on the number of blocks. The rest is vectors, alignment, and the text's two digits."""
+
+    def maker():
+        sizes = {"hidden_size": width, "intermediate_size": 3 * width, "vocab_size": vocabulary}
+        config = transformers.LlamaConfig(
+            **sizes, num_hidden_layers=layers, **HEADS, tie_word_embeddings=True
+        )
+        return transformers.LlamaForCausalLM(config)
+
+    model = maker()
+    block = 4 * sum(parameter.numel() for parameter in model.model.layers[0].parameters())
+    unit = max(block, 4 * model.lm_head.weight.numel())
+    named = bytes_of(least(maker, loss_of_text, **options(nvme=str(tmp_path))))
+    rest = named - (2 * 2 * unit + 3 * min(unit, PIECE))
+    assert 0 <= rest < 512 << 10, (unit, named)
+    given = {**options(nvme=str(tmp_path)), "host_memory": f"{int(named) + 1}B"}
+    model = made(maker)
+    state = strata.torch.offload(model, lambda: loss_of_text(model, 0), given)
+    loss_of_text(model, 0).backward()
+    assert state.step(1e-2).applied and state.store.statistics().host_bytes <= named + 1

@@ -280,3 +280,28 @@ def test_saving_and_loading_weights_takes_little_memory(tmp_path):
     assert peak_of(lambda: model.load_state_dict(part, strict=False)) < size / 4
     assert model.state_dict()["0.bias"].eq(0).all()
     assert not [name for name in os.listdir(tmp_path) if name.startswith("copy-")]
+
+
+def test_saving_for_transformers_takes_the_memory_of_a_shard(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=512, intermediate_size=1536, num_hidden_layers=6, vocab_size=2048,
+        num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, use_cache=False,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = transformers.LlamaForCausalLM(config)
+    size = sum(p.numel() * 4 for p in model.parameters())
+    assert size > 64 << 20
+    tokens = torch.arange(16)[None]
+    loss = lambda: model(input_ids=tokens, labels=tokens).loss  # noqa: E731
+    given = options(host_memory="64MiB", nvme=str(tmp_path))
+    state = strata.torch.offload(model, loss, given)
+    loss().backward()
+    assert state.step(1e-3).applied
+    expected = loss().item()
+    peak = peak_of(lambda: model.save_pretrained(tmp_path / "model", max_shard_size="8MB"))
+    assert peak < size / 4, peak
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 6
+    del model, state
+    twin = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "model")
+    assert twin(input_ids=tokens, labels=tokens).loss.item() == pytest.approx(expected, rel=1e-6)

@@ -151,11 +151,11 @@ def test_losses_and_buffers_are_those_of_plain_pytorch(name, micro_batches):
     loss = loss_of_images if name == "images" else loss_of
     plain = made(name)
     torch.manual_seed(11)
-    expected = plain_losses(plain, 5, micro_batches, loss)
+    expected = plain_losses(plain, 12, micro_batches, loss)
     model = made(name)
     torch.manual_seed(11)
     state = strata.torch.offload(model, lambda: loss(model, 0), options(micro_batches))
-    seen = offloaded_losses(state, model, 5, micro_batches, loss)
+    seen = offloaded_losses(state, model, 12, micro_batches, loss)
     assert seen == pytest.approx(expected, rel=2e-5)
     for mine, of_plain in zip(model.buffers(), plain.buffers()):
         torch.testing.assert_close(mine, of_plain)

@@ -32,7 +32,7 @@ def empty_llama():
     return model
 
 
-def trained(model, steps=4, context=None, **more):
+def trained(model, steps=12, context=None, **more):
     state = strata.torch.offload(model, lambda: loss_of_llama(model, 0), {"threads": 1}, **more)
     optimizer = strata.torch.Optimizer(state, lr=1e-2)
     losses = []
@@ -45,7 +45,7 @@ def trained(model, steps=4, context=None, **more):
     return losses, state
 
 
-def adamw_losses(model, steps=4, context=None):
+def adamw_losses(model, steps=12, context=None):
     parameters = [p for p in model.parameters() if p.requires_grad]
     copies = [p.detach().float().clone().requires_grad_() for p in parameters]
     optimizer = torch.optim.AdamW(copies, lr=1e-2)
