@@ -12,10 +12,11 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 TREE = pathlib.Path(os.environ.get("STRATA_TREE") or pathlib.Path(__file__).parents[2])
+LOSS_OF_NOTHING_LEARNT = 5.55  # the logarithm of 257 tokens
 TEXT = "The quick brown fox jumps over the lazy dog. "
 
 
@@ -56,8 +57,15 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
     assert seen[2] == seen[3]
 
 
-def loss_in(output):
-    return float(re.search(r"'train_loss': '?([0-9.naif]+)", output)[1])
+def losses_in(output):
+    """Those of the steps, as a Trainer prints them."""
+    return [float(loss) for loss in re.findall(r"'loss': '?([0-9.naif]+)", output)]
+
+
+def assert_falls(losses, steps):
+    """Every step has the same text, so that each has a smaller loss than the one before it."""
+    assert len(losses) == steps and losses[0] == pytest.approx(LOSS_OF_NOTHING_LEARNT, rel=0.05)
+    assert all(later < earlier for earlier, later in zip(losses, losses[1:])), losses
 
 
 @pytest.fixture
@@ -91,18 +99,28 @@ def test_the_walkthrough(tmp_path):
 
 def test_the_trainer(directory, tmp_path):
     pytest.importorskip("accelerate")
-    (tmp_path / "text.txt").write_text((TEXT + "\n") * 8)
+    (tmp_path / "text.txt").write_text((TEXT + "\n") * 24)
     output = run("trainer.py", directory, tmp_path / "text.txt", tmp_path / "out")
-    assert 1 < loss_in(output) < 9
-    transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out/model")
+    losses = losses_in(output)
+    assert_falls(losses, 6)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    tokens = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+
+    def loss_of(path):
+        model = transformers.LlamaForCausalLM.from_pretrained(path)
+        with torch.no_grad():
+            return model(input_ids=tokens, labels=tokens).loss.item()
+
+    assert loss_of(directory) == pytest.approx(losses[0], rel=1e-3)
+    assert loss_of(tmp_path / "out/model") < losses[-1]
 
 
 def test_fine_tuning_of_an_adapter_by_trl(directory, tmp_path):
     for name in ("accelerate", "peft", "datasets", "trl"):
         pytest.importorskip(name)
-    (tmp_path / "rows.jsonl").write_text((json.dumps({"text": TEXT}) + "\n") * 8)
+    (tmp_path / "rows.jsonl").write_text((json.dumps({"text": TEXT}) + "\n") * 12)
     output = run("sft_lora.py", directory, tmp_path / "rows.jsonl", tmp_path / "out")
-    assert 1 < loss_in(output) < 9
+    assert_falls(losses_in(output), 6)
     assert (tmp_path / "out/adapter/adapter_model.safetensors").exists()
 
 
