@@ -131,7 +131,7 @@ def fork_in_the_middle_of_a_step(case):
 
 
 def interrupts(case):
-    """Ctrl-C at any moment of a step."""
+    """Ctrl-C at any moment of a forward or a backward, which raises nothing else."""
 
     def interrupt(_signal, _frame):
         raise KeyboardInterrupt
@@ -245,6 +245,38 @@ def test_training_goes_on_after(name, expected, tmp_path):
             attempt(case)
     losses += case.train(range(BEFORE, STEPS))
     assert losses == pytest.approx(expected, rel=2e-5)
+
+
+def resized(model):
+    model.resize_token_embeddings(70)
+
+
+def merged(model):
+    model.merge_and_unload()
+
+
+def halved(model):
+    model.lm_head.weight.half()
+
+
+@pytest.mark.parametrize("change", [resized, merged, halved])
+def test_changes_of_the_model_between_steps_say_to_restore_it_first(change):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 61}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False}
+    torch.manual_seed(1)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads))
+    if change is merged:
+        peft = pytest.importorskip("peft")
+        model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    loss = lambda: model(input_ids=batch(0), labels=batch(0)).loss  # noqa: E731
+    state = strata.torch.offload(model, loss, options())
+    loss().backward()
+    assert state.step(1e-2).applied
+    with pytest.raises(strata.UsageError, match=r"between steps.*call restore\(\) before"):
+        change(model)
+    state.restore()
+    change(model)
 
 
 def peak_of(action):

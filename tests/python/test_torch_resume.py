@@ -98,6 +98,61 @@ def test_a_checkpoint_that_is_not_there_changes_nothing(tmp_path):
     assert all(torch.equal(values, before[name]) for name, values in twin.state_dict().items())
 
 
+def test_parameters_may_be_frozen_midway_and_the_others_keep_their_moments(tmp_path):
+    def groups_of(model):
+        trained = [p for p in model.parameters() if p.requires_grad]
+        matrices = [p for p in trained if p.dim() > 1]
+        others = [p for p in trained if p.dim() <= 1]
+        return [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+
+    def freeze(model):
+        model.blocks[0].requires_grad_(False)
+        model.norm.bias.requires_grad_(False)
+
+    def losses_of(model, optimizer, steps):
+        losses = []
+        for step in steps:
+            optimizer.zero_grad()
+            loss = loss_of(model, step)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    plain = new_model()
+    adamw = torch.optim.AdamW(groups_of(plain), lr=1e-2)
+    expected = losses_of(plain, adamw, range(3))
+    adamw.zero_grad()
+    freeze(plain)
+    expected += losses_of(plain, adamw, range(3, 8))
+
+    model = new_model()
+    offload = lambda: strata.torch.offload(model, lambda: loss_of(model, 0), options())  # noqa: E731
+    state = offload()
+    optimizer = strata.torch.Optimizer(state, groups_of(model), lr=1e-2)
+    losses = losses_of(model, optimizer, range(3))
+    saved = optimizer.state_dict()
+    optimizer.checkpoints = tmp_path
+    by_path = optimizer.state_dict()
+    state.restore()
+    freeze(model)
+    state = offload()
+    optimizer = strata.torch.Optimizer(state, groups_of(model), lr=1.0)
+    with pytest.raises(strata.ConfigError, match="frozen now .load what state_dict"):
+        optimizer.load_state_dict(by_path)
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[1]["lr"] == 1e-2
+    losses += losses_of(model, optimizer, range(3, 8))
+    assert losses == pytest.approx(expected, rel=2e-5)
+    saved = optimizer.state_dict()
+    state.restore()
+    model.requires_grad_(True)
+    state = offload()
+    optimizer = strata.torch.Optimizer(state, groups_of(model), lr=1e-2)
+    with pytest.raises(strata.ConfigError, match="may be frozen, but none may be new"):
+        optimizer.load_state_dict(saved)
+
+
 def test_a_saved_state_is_never_written_over(tmp_path):
     model, optimizer = offloaded(checkpoints=tmp_path / "checkpoints")
     saved, new = [], {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}

@@ -52,6 +52,9 @@ class Uses(Protocol):
     def has_kept(self) -> bool:
         """Whether what is kept for a micro-batch is in memory."""
 
+    def is_in_step(self) -> bool:
+        """Whether a forward with gradients has begun since the last step."""
+
     def has_gradients(self) -> bool:
         """Whether this step has one."""
 
@@ -184,6 +187,9 @@ class Binder:
 
     def is_kept(self, parameter: torch.Tensor) -> bool:
         return self.name_of(parameter) in self.kept
+
+    def is_in_step(self) -> bool:
+        return self.uses.is_in_step()
 
     def name_of(self, parameter: torch.Tensor) -> str:
         return self._names.get(id(parameter), "")

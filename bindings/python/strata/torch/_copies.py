@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 import numpy as np
 import torch
@@ -82,6 +82,30 @@ def check_values(plane: str, name: str, values: Any, shape: torch.Size) -> None:
             f"load: {plane} of {name}: {values.dtype} on {values.device}, {values.layout} (give a "
             "dense tensor of real numbers with values)"
         )
+
+
+def check_planes(
+    planes: Mapping[str, Optional[Tensors]],
+    shapes: Mapping[str, torch.Size],
+    updated: Collection[str],
+) -> None:
+    """Throws where values cannot be loaded, before anything is lost.
+
+    shapes: of what is in the store, by name. updated: names that have moments, which must be given."""
+    for plane, tensors in planes.items():
+        for name, values in (tensors or {}).items():
+            if name not in shapes:
+                raise lib.ConfigError(
+                    f"load: {plane} of {name}: it is not in the store (give names of its own)"
+                )
+            check_values(plane, name, values, shapes[name])
+        if plane == "weights" or tensors is None:
+            continue
+        for name in updated:
+            if name not in tensors:
+                raise lib.ConfigError(
+                    f"load: {name}: it has no {plane} (give it for all that are trained)"
+                )
 
 
 def fill_of(tensors: Tensors) -> Callable[[str, int, "np.ndarray"], None]:

@@ -24,6 +24,9 @@ class Home(Protocol):
     def is_kept(self, parameter: torch.Tensor) -> bool:
         """Whether it is in memory for whole micro-batches."""
 
+    def is_in_step(self) -> bool:
+        """Whether a forward with gradients has begun since the last step."""
+
 
 # Functions that give no tensor and read values.
 _READS = {
@@ -130,8 +133,18 @@ def _refuse(away: Any, function: Any) -> NoReturn:
             "the model first; between steps read weights with model.state_dict(), and replace them "
             "with model.load_state_dict())"
         )
+    keep = f'give offload() keep=["{name}"] or an example that does it'
+    between = (
+        "read weights with model.state_dict(), and replace them with model.load_state_dict(); to "
+        "change the model, as half() and merges of adapters do, call restore() before and "
+        "offload it again after"
+    )
+    if away.home.is_in_step():
+        raise lib.UsageError(
+            f"offload: {name}: {called} uses it where its module does not compute, and the example does "
+            f"not ({keep}; between steps {between})"
+        )
     raise lib.UsageError(
-        f"offload: {name}: {called} uses it where its module does not compute, and the example does "
-        f'not (give offload() keep=["{name}"] or an example that does it; between steps read weights '
-        "with model.state_dict(), and replace them with model.load_state_dict())"
+        f"offload: {name}: {called} uses it between steps, when it lies in the store ({between}; for a "
+        f"loss that uses it, {keep})"
     )

@@ -21,7 +21,8 @@ def refuse_other_training(what: str) -> NoReturn:
     _refuse(
         f"{what}: the store has state for the parameters that were trained when the model was "
         "offloaded",
-        "call restore(), change it, and offload the model again",
+        "call restore(), change it, and offload the model again; what state_dict() of the optimizer "
+        "gave before gives the next one its moments, where parameters are frozen",
     )
 
 

@@ -18,7 +18,7 @@ from .._plan import Options, Plan
 from .._store import Store, check_checkpoint
 from .._units import GroupUpdate, StepResult, Unit, Use
 from ._binder import Binder, take_away
-from ._copies import Copies, Tensors, check_values, fill_of
+from ._copies import Copies, Tensors, check_planes, fill_of
 from ._device import Buffers, Given, device_of, options_of
 from ._habits import Habits, check_model, refuse_other_training
 from ._parts import Part, parts_of
@@ -362,9 +362,11 @@ class Offloaded:
     ) -> None:
         """Replaces weights by name, and moments and their count of updates where they are given."""
         planes = {"weights": weights, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
-        self._check_planes(planes, updates)
+        here = [*self._unit_of, *self.kept]
+        shapes = {name: self._parameters[name].shape for name in here}
+        check_planes(planes, shapes, self._numbers if updates else ())
         self._idle("load")
-        missing = {name for name in [*self._unit_of, *self.kept] if name not in weights}
+        missing = {name for name in here if name not in weights}
         known = dict(weights)
         if missing:
             known = {**self._frozen(missing), **known}
@@ -379,21 +381,6 @@ class Offloaded:
         self.store.load(
             fill_of(known), exp_avg=fill_of(first), exp_avg_sq=fill_of(second), updates=updates
         )
-
-    def _check_planes(self, planes: dict[str, Optional[Tensors]], updates: Optional[int]) -> None:
-        """Throws before anything is lost, where values cannot be loaded."""
-        for plane, tensors in planes.items():
-            for name, values in (tensors or {}).items():
-                if name not in self._unit_of and name not in self.kept:
-                    raise lib.ConfigError(
-                        f"load: {plane} of {name}: it is not in the store (give names of its own)"
-                    )
-                check_values(plane, name, values, self._parameters[name].shape)
-            for name in self._numbers:
-                if updates and plane != "weights" and tensors is not None and name not in tensors:
-                    raise lib.ConfigError(
-                        f"load: {name}: it has no {plane} (give it for all that are trained)"
-                    )
 
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
         """Writes a checkpoint of trained weights and moments below the directory; returns its path."""

@@ -151,7 +151,7 @@ class Optimizer(torch.optim.Optimizer):
         self._store_of.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
-        packed: dict[str, Any] = super().state_dict()
+        packed: dict[str, Any] = {**super().state_dict(), "strata_names": self._names()}
         updates = self._store_of.updates()
         if updates == 0:
             return packed
@@ -186,14 +186,38 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what state_dict() gave, or the state of torch.optim.AdamW. A state that cannot be
-        loaded is refused before anything changes."""
-        groups = state_dict["param_groups"]
+        loaded is refused before anything changes. What state_dict() gave may have parameters that are
+        frozen now; they are left out."""
+        groups, state = self._matched(state_dict)
         self._check_groups(groups)
         if "strata_checkpoint" in state_dict:
+            if groups is not state_dict["param_groups"]:
+                raise lib.ConfigError(
+                    "Optimizer.load_state_dict: a checkpoint of the store with parameters that are "
+                    "frozen now (load what state_dict() of an optimizer without checkpoints= gave)"
+                )
             self._store_of.load(self._find_checkpoint(state_dict))
         else:
-            self._load_planes(state_dict["state"])
+            self._load_planes(state)
         super().load_state_dict({"state": {}, "param_groups": groups})
+
+    def _matched(self, given: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[int, Any]]:
+        """The groups and state of a state_dict(), without parameters that are not in these groups."""
+        groups: list[dict[str, Any]] = given["param_groups"]
+        state: dict[int, Any] = given["state"]
+        names, own = given.get("strata_names", []), self._names()
+        if set(names) == set(own) or not set(names).issuperset(own):
+            return groups, state
+        fewer = [
+            {**group, "params": [index for index in group["params"] if names[index] in own]}
+            for group in groups
+        ]
+        there = [index for group in fewer for index in group["params"]]
+        if [names[index] for index in there] != own:
+            return groups, state  # in other groups
+        for group in fewer:
+            group["params"] = [there.index(index) for index in group["params"]]
+        return fewer, {there.index(index): of for index, of in state.items() if index in there}
 
     def _load_planes(self, state: dict[int, Any]) -> None:
         if not state and self._store_of.updates() == 0:
@@ -214,7 +238,8 @@ class Optimizer(torch.optim.Optimizer):
         if given != own:
             raise lib.ConfigError(
                 f"Optimizer.load_state_dict: groups of {given} parameters are given, these are of "
-                f"{own} (make the optimizer with the same groups)"
+                f"{own} (make the optimizer with the same groups; parameters that state_dict() has may "
+                "be frozen, but none may be new)"
             )
         for group in groups:
             self._check_group(group)
@@ -246,6 +271,10 @@ class Optimizer(torch.optim.Optimizer):
                 f"{moved} (give the directory that has it now as checkpoints=DIR)"
             )
         return moved
+
+    def _names(self) -> list[str]:
+        """By the index that a parameter has in a state_dict()."""
+        return [self._store_of.name_of(parameter) for parameter in self._parameters()]
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]

@@ -113,6 +113,9 @@ class Recorder:
     def has_kept(self) -> bool:
         return True
 
+    def is_in_step(self) -> bool:
+        return True
+
     def has_gradients(self) -> bool:
         return False
 

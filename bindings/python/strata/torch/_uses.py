@@ -61,6 +61,9 @@ class StoreUses:
     def has_kept(self) -> bool:
         return self.mode is not None
 
+    def is_in_step(self) -> bool:
+        return self.mode == "step"
+
     def has_gradients(self) -> bool:
         """Whether this step has a gradient, in the store or of what is kept."""
         return self._has_passed or any(
