@@ -31,9 +31,4 @@ cp -r "$root/tests/python" "$wheels/tests"
 cd "$wheels/tests"
 unset STRATA_LIBRARY PYTHONPATH
 STRATA_TREE=$root "$environment/bin/python" -m pytest -q -p no:cacheprovider .
-config=$wheels/mypy.ini
-printf '[mypy]\n[mypy-torch.*]\nfollow_imports = silent\n' > "$config"
-if ! "$environment/bin/python" -c 'import torch' 2> /dev/null; then
-  printf '[mypy-strata.torch.*]\nignore_errors = True\n' >> "$config"  # its base classes are not known
-fi
-"$environment/bin/mypy" --strict --config-file "$config" --cache-dir "$wheels/mypy" -p strata
+bash "$root/tests/python/check_types.sh" "$environment/bin/python"

@@ -75,9 +75,12 @@ class Views(unittest.TestCase):
         with loaded() as store:
             view = in_backward(store, "mid")
             array = np.from_dlpack(view.gradient("mid.weight"))
+            view.gradient("mid.weight")[3:5] += 2
             part = array[3:5]
-            part += 2
-            self.assertEqual(view.gradient("mid.weight").sum(), 2 * part.size)
+            self.assertEqual(part.sum(), 2 * part.size)
+            if IS_VERSIONED:  # before, NumPy shows all as read-only
+                part += 1
+                self.assertEqual(view.gradient("mid.weight").sum(), 3 * part.size)
             del array
             with self.assertRaisesRegex(strata.UsageError, "mid: an array or tensor over it is in use"):
                 store.release()
@@ -193,7 +196,7 @@ class Devices(unittest.TestCase):
             held = weakref.ref(memory)
             shown = consumer(memory)
             self.assertEqual(shown[1, 2], 6)
-            if consumer is not np.from_dlpack or IS_VERSIONED or np.__version__ < "2":
+            if consumer is not np.from_dlpack or IS_VERSIONED:
                 shown[1, 2] = -5
                 self.assertEqual(values[1, 2], -5)
             del memory
