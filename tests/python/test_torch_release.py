@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import strata  # noqa: E402
 import strata.torch  # noqa: E402
 import test_torch_checkpointing  # noqa: E402
+from strata.torch._autograd import _queue_of  # noqa: E402
 from torch_models import Model, batch, loss_of, new_model, options, plain_losses  # noqa: E402
 
 
@@ -88,6 +89,17 @@ def test_the_end_of_a_backward_within_another_unbinds_nothing():
     backward = [use.units for use in state._uses._order if use.which == "backward"]
     blocks = [[f"blocks.{index}"] for index in reversed(range(4))]
     assert backward == [["embedding"], ["norm"], *blocks, ["embedding"]]
+
+
+@pytest.mark.parametrize("public", [torch.autograd.graph, None])
+def test_a_call_comes_at_the_end_of_a_backward_in_older_versions_too(public):
+    seen, x = [], torch.ones(3, requires_grad=True)
+    queue = _queue_of(public)
+    y = x * 2
+    y.register_hook(lambda gradient: queue(lambda: seen.append("end")))
+    x.register_hook(lambda gradient: seen.append("x"))
+    y.sum().backward()
+    assert seen == ["x", "end"]
 
 
 def test_no_unit_is_bound_after_the_backward_of_a_part():

@@ -8,7 +8,7 @@
         loss_of(model, batch).backward()
         optimizer.step()
 
-The model computes as before, by PyTorch's hooks (four questions to it are private functions of
+The model computes as before, by PyTorch's hooks (three questions to it are private functions of
 PyTorch, see _autograd.py): a module's weights are in memory while it computes forward or backward,
 and its gradients go to the store as they are made. A weight that is used outside its module is one
 that `example` showed or `keep` names; the use of any other is an error that names it. Activation

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four questions to autograd for which PyTorch has no public function (decision 0048).
+"""Three questions to autograd for which PyTorch has no public function (decision 0048), and when a
+backward has ended.
 
 Forward hooks must know whether a backward calls them, as the recomputation of a checkpointed region
-does. A backward that fails has no hook, so one that ends well must say so; its last part then leaves
-memory. And hooks on saved
-tensors do not nest: those of a part must pass other tensors on to the hooks around them, such as
-those of torch.autograd.graph.save_on_cpu. Transforms of torch.func give modules tensors without
-memory.
+does. Hooks on saved tensors do not nest: those of a part must pass other tensors on to the hooks
+around them, such as those of torch.autograd.graph.save_on_cpu. Transforms of torch.func give modules
+tensors without memory. A backward that fails has no hook, so one that ends well must say so; its last
+part then leaves memory.
 """
 
 from __future__ import annotations
@@ -43,8 +43,15 @@ def in_transform() -> bool:
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
     """Calls it when the backward that this thread runs has ended without an exception."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.queue_callback(call)
+    _queue_of(torch.autograd.graph)(call)
+
+
+def _queue_of(public: Any) -> Callable[[Callable[[], None]], None]:
+    """queue_callback, which was private in versions before 2.15."""
+    there = hasattr(public, "queue_callback")
+    queue: Any = public if there else getattr(torch.autograd.Variable, "_execution_engine")
+    call: Callable[[Callable[[], None]], None] = queue.queue_callback
+    return call
 
 
 def saved_tensors_hooks_around() -> Any:
@@ -56,7 +63,7 @@ def check_version() -> None:
     """Throws where this version of PyTorch does not answer them."""
     try:
         in_backward(), saved_tensors_hooks_around(), in_transform()
-        getattr(getattr(torch.autograd.Variable, "_execution_engine"), "queue_callback")
+        _queue_of(torch.autograd.graph)
     except (AttributeError, TypeError) as error:
         raise ImportError(
             f"strata.torch: PyTorch {torch.__version__} does not say whether a backward runs, "
