@@ -18,6 +18,7 @@ if not torch.cuda.is_available():
     print("PyTorch has no GPU here")
     sys.exit(77)
 
+import strata
 import strata.torch
 from torch import nn
 
@@ -112,6 +113,30 @@ def offloaded(dtype, **options):
     return losses, seconds, counts, weights
 
 
+def problems_of_dlpack():
+    """A unit by torch.from_dlpack, on the stream that it was acquired with: no copy is made."""
+    options = {"device": "cuda", "device_memory": "64MiB", "threads": 4, "recipe": "fp32"}
+    units = [strata.Unit("a", {"a": (3, 5)})]
+    with strata.Store(units, {**options, "plugin_path": sys.argv[2]}) as store:
+        store.load(lambda name, first, out: out.fill(7))
+        store.begin()
+        stream = torch.cuda.current_stream().cuda_stream
+        memory = store.acquire("a", "forward", stream=stream)["a"]
+        shown = torch.from_dlpack(memory)
+        is_right = shown.shape == (3, 5) and bool((shown == 7).all())
+        is_copy = shown.data_ptr() != memory.address
+        del memory
+        try:
+            store.release()
+            is_held = False
+        except strata.UsageError:
+            is_held = True
+        del shown
+        store.discard()
+    found = {"other values": not is_right, "a copy": is_copy, "not held": not is_held}
+    return [f"DLPack of a unit: {name}" for name, is_so in found.items() if is_so]
+
+
 def main():
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -123,7 +148,7 @@ def main():
         "state on a drive": offloaded(torch.float32, **small),
         "again": offloaded(torch.float32, **small),
     }
-    problems = []
+    problems = problems_of_dlpack()
     first = runs["all on the device"]
     worst = max(abs(a - b) / abs(b) for a, b in zip(first[0], expected))
     if worst > 2e-5:

@@ -177,9 +177,11 @@ class Store:
     ) -> None:
         """Allocates memory and loads a state: `initial` weights, or a checkpoint that save() wrote.
 
+        Values are arrays by name, or a function (name, first, out) that fills out with the elements
+        from `first` on, float32; when it returns False, load() ends and raises Interrupted.
         Tensors with a source need no initial weights. With a checkpoint, `initial` gives the frozen
-        weights alone. `exp_avg` and `exp_avg_sq` are moments
-        that have seen `updates` updates; without them moments are zero.
+        weights alone. `exp_avg` and `exp_avg_sq` are moments that have seen `updates` updates;
+        without them moments are zero.
         """
         if checkpoint is not None:
             check_checkpoint(checkpoint)
