@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three questions to autograd for which PyTorch has no public function (decision 0048), and when a
+"""Three questions to autograd for which PyTorch has no public function (decision 0051), and when a
 backward has ended.
 
 Forward hooks must know whether a backward calls them, as the recomputation of a checkpointed region
