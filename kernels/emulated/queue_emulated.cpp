@@ -26,6 +26,14 @@ bool conflict(const MemoryRange& a, const MemoryRange& b) {
   return (a.written || b.written) && begin_of(a) < end_of(b) && begin_of(b) < end_of(a);
 }
 
+// It has no default stream.
+EmulatedQueue& queue_of(void* stream) {
+  if (stream != nullptr) return static_cast<EmulatedQueue&>(*static_cast<Queue*>(stream));
+  throw Error(ErrorCode::kUsage,
+              "emulated device: stream: null (give a queue of the device, or acquire without a "
+              "stream)");
+}
+
 class CheckedView : public HostView {
  public:
   CheckedView(const AddressSpace& space, const OpRanges& open) : space_(space), open_(open) {}
@@ -133,11 +141,11 @@ void EmulatedQueue::wait(Queue& other, int64_t count) {
 }
 
 void EmulatedQueue::let_wait(void* stream, int64_t count) {
-  static_cast<Queue*>(stream)->wait(*this, count);
+  queue_of(stream).wait(*this, count);
 }
 
 void EmulatedQueue::wait_for(void* stream) {
-  auto& other = static_cast<EmulatedQueue&>(*static_cast<Queue*>(stream));
+  EmulatedQueue& other = queue_of(stream);
   if (other.closed_ > 0) wait(other, other.closed_);
 }
 

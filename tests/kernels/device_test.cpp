@@ -250,6 +250,12 @@ TEST_F(EmulatedDevice, ACallOnTheHostStaysInTheRangesOfItsOp) {
   expect_said(error_of([&] { touch("upload", 65, false); }), "of which byte 64 is in no range");
 }
 
+TEST_F(EmulatedDevice, HasNoDefaultStream) {
+  const auto queue = device_->make_queue("compute", 4);
+  EXPECT_THROW(queue->wait_for(nullptr), Error);
+  EXPECT_THROW(queue->let_wait(nullptr, 0), Error);
+}
+
 TEST_F(EmulatedDevice, MoreMemoryThanThereIsIsRefused) {
   try {
     device_->allocate(int64_t{1} << 56);

@@ -15,8 +15,9 @@ class Guard:
     """Calls functions for the library, which must see no exception, and keeps the first that came.
 
     A function stops the library by returning False, and by that alone: what others return, such as
-    the True of a bar of tqdm that was drawn, has no meaning. An exception is raised at the end of the `with` around the library's call. On the main thread that is also
-    so for what the handler of Ctrl-C raises, wherever the interrupt comes."""
+    the True of a bar of tqdm that was drawn, has no meaning. An exception is raised at the end of
+    the `with` around the library's call. On the main thread that is also so for what the handler of
+    Ctrl-C raises, wherever the interrupt comes."""
 
     def __init__(self) -> None:
         self._raised: Optional[BaseException] = None
