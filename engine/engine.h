@@ -363,6 +363,10 @@ class Session {
   // as a checkpoint. Not within a step. What the visitor throws loses the state. Of several ranks,
   // all see all tensors, each in pieces that do not follow each other.
   void read(StatePlane plane, const StateVisitor& visitor);
+  // Replaces elements [first, first + values.size()) of a trained tensor's plane. It writes them
+  // alone; other planes and the count of updates stay. Not within a step. Of several ranks, all
+  // must give the same.
+  void write(StatePlane plane, int unit, int tensor, int64_t first, std::span<const float> values);
   UnitStatistics statistics();
 
   // Writes a checkpoint below the directory and returns its path. Replaces the checkpoint of an

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #include "engine/checkpoint/checkpoint_reader.h"
@@ -28,6 +30,11 @@ constexpr const char* kKindNames[] = {"a run (it has data and out)", "driven by 
 bool has_frozen(const model::ModelSpec& spec) {
   return std::ranges::any_of(spec.segments,
                              [](const model::Segment& one) { return one.frozen_numel > 0; });
+}
+
+Plane plane_of(StatePlane plane) {
+  constexpr Plane kOf[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
+  return kOf[static_cast<size_t>(plane)];
 }
 
 }  // namespace
@@ -215,7 +222,7 @@ void Session::Impl::give_up(const std::string& why) {
 }
 
 const char* Session::Impl::name_of(Call call) {
-  constexpr const char* kNames[] = {"begin", "begin_forward", "read", "save", "load"};
+  constexpr const char* kNames[] = {"begin", "begin_forward", "read", "write", "save", "load"};
   return kNames[static_cast<size_t>(call)];
 }
 
@@ -276,12 +283,39 @@ std::string Session::Impl::save(const std::string& directory) {
 }
 
 void Session::Impl::read(StatePlane plane, const StateVisitor& visitor) {
-  constexpr Plane kOf[] = {Plane::kHi, Plane::kExpAvg, Plane::kExpAvgSq};
   session::Live& state = live_for(Call::kRead);
   with_ranks([&] {
-    session::visit_plane(state, this->plan(), kOf[static_cast<size_t>(plane)], visitor,
-                         groups_.trainer);
+    session::visit_plane(state, this->plan(), plane_of(plane), visitor, groups_.trainer);
   });
+}
+
+void Session::Impl::write(StatePlane plane, exec::PlaneValues values) {
+  values.plane = plane_of(plane);
+  session::Live& state = live_for(Call::kWrite);
+  require_same(values);
+  with_ranks([&] { state.put(values); });
+}
+
+// Each rank writes what it has of the values.
+void Session::Impl::require_same(const exec::PlaneValues& values) {
+  if (!job_) return;
+  struct Given {
+    int64_t segment, plane, first, count;
+    uint64_t hash;
+    bool operator==(const Given&) const = default;
+  };
+  const auto* bytes = reinterpret_cast<const char*>(values.values.data());
+  const std::vector<Given> all = gather_each(Given{
+      values.segment, static_cast<int64_t>(values.plane), values.first, std::ssize(values.values),
+      std::hash<std::string_view>()({bytes, values.values.size_bytes()})});
+  const auto other =
+      std::ranges::find_if(all, [&](const Given& one) { return one != all.front(); });
+  if (other == all.end()) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("write: rank {} writes other values than rank 0, or writes them elsewhere "
+                  "(give all ranks the same)",
+                  other - all.begin()));
 }
 
 void Session::Impl::export_model(const std::string& directory) {

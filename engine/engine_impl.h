@@ -39,12 +39,15 @@ class Session::Impl {
   void load(const std::string& checkpoint, const InitialState& initial);
   void join(const RankPlace& place);
   void read(StatePlane plane, const StateVisitor& visitor);
+  void write(StatePlane plane, exec::PlaneValues values);
+  // Throws Error (kUsage) on all ranks where one of them gives other values, or another place.
+  void require_same(const exec::PlaneValues& values);
   void close();
   void require_usable(const std::string& checkpoint);
   void load_state(const std::string& checkpoint, const InitialState& initial);
   void unload();
   // Calls for which ranks wait for each other.
-  enum class Call : uint8_t { kBegin, kBeginForward, kRead, kSave, kLoad };
+  enum class Call : uint8_t { kBegin, kBeginForward, kRead, kWrite, kSave, kLoad };
   static const char* name_of(Call call);
   // Throws Error (kUsage) on all ranks when one of them makes another call, or makes it in another
   // order. Nothing has changed then.

@@ -267,6 +267,22 @@ void Session::read(StatePlane plane, const StateVisitor& visitor) {
   impl_->read(plane, visitor);
 }
 
+void Session::write(StatePlane plane, int unit, int tensor, int64_t first,
+                    std::span<const float> values) {
+  impl("write").require({SessionKind::kUnits}, "write");
+  const Environment::Scope scope(&impl_->environment_);
+  const TensorPlace in = place(unit, tensor);
+  const int64_t count = std::ssize(values);
+  if (in.frozen || first < 0 || first > in.count - count) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("write: tensor {} of unit {}: elements {} to {}: it has {} elements{} "
+                            "(give a range within a trained tensor)",
+                            tensor, unit, first, first + count, in.count,
+                            in.frozen ? " and is frozen" : ""));
+  }
+  impl_->write(plane, {.segment = unit, .first = in.offset + first, .values = values});
+}
+
 UnitStatistics Session::statistics() {
   impl("statistics").require({SessionKind::kUnits}, "statistics");
   const session::Live& live = impl_->live("statistics");

@@ -29,6 +29,13 @@ UnitPass pass_of(int32_t pass, const char* call) {
          fmt::format("{}: pass {}: unknown (give STRATA_FORWARD or STRATA_BACKWARD)", call, pass));
 }
 
+StatePlane plane_of(int32_t plane, const char* call) {
+  if (plane >= STRATA_WEIGHTS && plane <= STRATA_EXP_AVG_SQ) return static_cast<StatePlane>(plane);
+  refuse(ErrorCode::kUsage, fmt::format("{}: plane {}: unknown (give STRATA_WEIGHTS, "
+                                        "STRATA_EXP_AVG or STRATA_EXP_AVG_SQ)",
+                                        call, plane));
+}
+
 }  // namespace
 
 Store::Store(const char* options, Sinks sinks)
@@ -306,12 +313,7 @@ void Store::copy(void* to, const void* from, int64_t bytes) {
 }
 
 void Store::read(int32_t plane, const StateVisitor& visitor) {
-  if (plane < STRATA_WEIGHTS || plane > STRATA_EXP_AVG_SQ) {
-    refuse(ErrorCode::kUsage, fmt::format("read: plane {}: unknown (give STRATA_WEIGHTS, "
-                                          "STRATA_EXP_AVG or STRATA_EXP_AVG_SQ)",
-                                          plane));
-  }
-  session("read").read(static_cast<StatePlane>(plane), visitor);
+  session("read").read(plane_of(plane, "read"), visitor);
 }
 
 void Store::read_tensor(int32_t unit, int32_t tensor, int32_t plane, std::span<float> values) {
@@ -326,6 +328,17 @@ void Store::read_tensor(int32_t unit, int32_t tensor, int32_t plane, std::span<f
   read(plane, [&](int of_unit, int of_tensor, int64_t first, std::span<const float> part) {
     if (of_unit == unit && of_tensor == tensor) std::ranges::copy(part, values.begin() + first);
   });
+}
+
+void Store::write_tensor(int32_t unit, int32_t tensor, int32_t plane, int64_t first, int64_t count,
+                         const float* values) {
+  const StatePlane of = plane_of(plane, "write_tensor");
+  if (count < 0) {
+    refuse(ErrorCode::kUsage,
+           fmt::format("write_tensor: {} elements (give a number from 0)", count));
+  }
+  if (count > 0) require_given(values, "write_tensor", "values");
+  session("write_tensor").write(of, unit, tensor, first, {values, static_cast<size_t>(count)});
 }
 
 }  // namespace strata::c

@@ -39,6 +39,8 @@ class Store : public Object {
                     double scale);
   void read(int32_t plane, const StateVisitor& visitor);
   void read_tensor(int32_t unit, int32_t tensor, int32_t plane, std::span<float> values);
+  void write_tensor(int32_t unit, int32_t tensor, int32_t plane, int64_t first, int64_t count,
+                    const float* values);
 
   std::string path_;  // returned to the caller
 

@@ -192,6 +192,14 @@ strata_status strata_store_read_tensor(strata_store* store, int32_t unit, int32_
   });
 }
 
+strata_status strata_store_write_tensor(strata_store* store, int32_t unit, int32_t tensor,
+                                        int32_t plane, int64_t first, int64_t count,
+                                        const float* values) {
+  return with<Store>(store, "store_write_tensor", [&](Store& self) {
+    self.write_tensor(unit, tensor, plane, first, count, values);
+  });
+}
+
 strata_status strata_store_statistics(strata_store* store, strata_statistics* statistics) {
   return with<Store>(store, "store_statistics", [&](Store& self) {
     require_given(statistics, "store_statistics", "statistics");

@@ -361,14 +361,21 @@ STRATA_API strata_status strata_store_save(strata_store* store, const char* dire
                                            const char** path);
 /* Passes one plane of all trained tensors to `visit`, unit by unit. Reads the whole state. Not
  * within a step. Of several ranks, all see all of it, rank by rank. _INTERRUPTED when `visit`
- * stopped it, which changes nothing. To change a plane, read all three and load them with
- * strata_load::fill. */
+ * stopped it, which changes nothing. */
 STRATA_API strata_status strata_store_read(strata_store* store, int32_t plane, strata_visit visit,
                                            void* context);
 /* Copies one trained tensor's plane to values[count]. As strata_store_read(), it reads all state.
  * Errors: _USAGE for a frozen tensor and for a count other than the tensor's. */
 STRATA_API strata_status strata_store_read_tensor(strata_store* store, int32_t unit, int32_t tensor,
                                                   int32_t plane, float* values, int64_t count);
+/* Replaces elements [first, first + count) of a trained tensor's plane by values[count]. Other
+ * planes and the number of updates stay. What was read and is written again changes no bit of later
+ * steps. It moves these elements alone. Not within a step. Of several ranks, all write the same.
+ * Errors: _USAGE for a frozen tensor and a range beyond the tensor, and on all ranks where they
+ * differ. */
+STRATA_API strata_status strata_store_write_tensor(strata_store* store, int32_t unit,
+                                                   int32_t tensor, int32_t plane, int64_t first,
+                                                   int64_t count, const float* values);
 /* Not within a step. */
 STRATA_API strata_status strata_store_statistics(strata_store* store,
                                                  strata_statistics* statistics);

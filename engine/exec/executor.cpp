@@ -17,6 +17,7 @@
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
 #include "engine/exec/queue_work.h"
+#include "engine/exec/state_writer.h"
 #include "engine/plan/op_contract.h"
 #include "kernels/emulated/device_emulated.h"
 
@@ -69,14 +70,9 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
     volume.zeros_deadline_s = options.io_deadline_s;
     volume_ = std::make_unique<io::Volume>(volume);
     for (Lane lane : kIoLanes) {
-      io::ChannelOptions channel;
-      channel.backend = options.io_backend;
-      channel.depth = static_cast<uint32_t>(plan.io_depth);
+      io::ChannelOptions channel = channel_options(lane);
       channel.max_transfers = most_transfers(plan, lane);
-      channel.deadline_s = options.io_deadline_s;
-      channel.simulated = options.simulated[index_of(lane)];
       channel.regions = {{host_.data(), static_cast<uint64_t>(host_.bytes())}};
-      channel.limiter = &limiter_;
       channels_[index_of(lane)] = std::make_unique<io::Channel>(*volume_, channel);
     }
   }
@@ -85,6 +81,16 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
   norm_scratch_.reserve(plan.layout.chunks.size() * static_cast<size_t>(plan.layout.shard_count) *
                         2);
   make_lanes();
+}
+
+io::ChannelOptions Executor::Impl::channel_options(Lane lane) {
+  io::ChannelOptions channel;
+  channel.backend = options_.io_backend;
+  channel.depth = static_cast<uint32_t>(plan_.io_depth);
+  channel.deadline_s = options_.io_deadline_s;
+  channel.simulated = options_.simulated[index_of(lane)];
+  channel.limiter = &limiter_;
+  return channel;
 }
 
 // Whether the plan was made for such a device: it has the same kind, and the workspaces are large
@@ -216,6 +222,7 @@ void Executor::Impl::make_lanes() {
 Executor::Impl::~Impl() {
   end_lanes();
   device_uses_.reset();
+  writer_.reset();
   for (auto& queue : queues_) queue.reset();
   for (auto& group : bounced_groups_) group.reset();
 }
@@ -341,6 +348,12 @@ void Executor::Impl::finish_lane(Instance& instance) {
   progress_.notify();
 }
 
+void Executor::Impl::put(const PlaneValues& values) {
+  STRATA_CHECK(!pending());
+  if (writer_ == nullptr) writer_ = std::make_unique<StateWriter>(*this);
+  writer_->put(values);
+}
+
 const char* Executor::Impl::io_backend() const {
   const auto& channel = channels_[index_of(Lane::kWrite)];
   return channel ? channel->backend_name() : "none";
@@ -383,6 +396,9 @@ void Executor::done() {
 }
 void Executor::decide(Instance& instance) {
   impl_->decide(instance);
+}
+void Executor::put(const PlaneValues& values) {
+  impl_->put(values);
 }
 bool Executor::pending() const {
   return impl_->pending();

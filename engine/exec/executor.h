@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "engine/exec/instance.h"
@@ -58,6 +59,15 @@ struct SegmentUse {
   const void* weights = nullptr;
   float* gradient = nullptr;
   bool gradient_first = false;
+};
+
+// Values of elements [first, first + values.size()) of a segment's flat buffer in one plane of its
+// state; kHi means the f32 masters. None of the elements is frozen.
+struct PlaneValues {
+  int segment = 0;
+  Plane plane = Plane::kHi;
+  int64_t first = 0;
+  std::span<const float> values;
 };
 
 struct IoTotals {
@@ -115,6 +125,10 @@ class Executor {
 
   // Lets a submitted step with decides_late decide about its update. wait() needs it.
   void decide(Instance& instance);
+
+  // Puts the values wherever this rank keeps them: in memory, on the device, on NVMe. Between
+  // programs, when no update is pending. Throws Error.
+  void put(const PlaneValues& values);
 
   // Call these between programs: whether an update is pending, and what was applied since the
   // model's first step. A step whose gradients are not finite applies no update (with updates in

@@ -27,7 +27,8 @@ inline size_t index_of(plan::Lane lane) {
 
 // Split by subject: executor.cpp has construction and submission, lanes.cpp the driver of all
 // lanes, queue_work.cpp and io_work.cpp the two ways in which a lane does an op; run_compute.cpp,
-// run_state.cpp, run_move.cpp and run_exchange.cpp have what ops do.
+// run_state.cpp, run_move.cpp and run_exchange.cpp have what ops do; state_writer.cpp changes state
+// between programs.
 class Executor::Impl {
  public:
   Impl(const plan::Plan& plan, const model::ModelSpec& spec, const ExecutorOptions& options);
@@ -42,6 +43,7 @@ class Executor::Impl {
   void skip();
   NextUse next_use();
   void decide(Instance& instance);
+  void put(const PlaneValues& values);
   bool pending() const { return decision_ != nullptr && decision_->valid; }
   UpdateHistory history() const;
   const char* io_backend() const;
@@ -88,6 +90,7 @@ class Executor::Impl {
   class QueueWork;
   class DeviceUses;
   class IoWork;
+  class StateWriter;
 
   // A lane's position in the stream of instances.
   struct Cursor {
@@ -103,6 +106,7 @@ class Executor::Impl {
   void pin_arenas();
   void make_lanes();
   void make_bounced_groups();
+  io::ChannelOptions channel_options(plan::Lane lane);
   Instance* instance_at(int64_t sequence) const;
   void finish_lane(Instance& instance);
   void await_over(Instance& instance);
@@ -246,6 +250,7 @@ class Executor::Impl {
   std::array<int64_t, plan::kLaneCount> next_base_ = {};  // Owned by the submitter
   plan::ProgramName last_program_ = plan::ProgramName::kLoad;
   std::unique_ptr<DeviceUses> device_uses_;  // null unless a caller computes on a device
+  std::unique_ptr<StateWriter> writer_;      // Owned by the submitter; null until the first put()
   std::vector<std::jthread> lanes_;
 
   // Owned by the caller's compute thread

@@ -16,7 +16,13 @@ using plan::ValueKind;
 
 constexpr double kPollTimeout_s = 0.5;  // so that a stop is noticed; wake() ends a wait at once
 
-// The seed of a block's checksum: the value that the bytes belong to.
+// Whether the op converts frozen weights; it is done while it is issued, not by the channel.
+bool is_convert(const plan::Op& op) {
+  return op.kind == plan::OpKind::kConvert;
+}
+
+}  // namespace
+
 uint64_t tag_of(const plan::Value& value) {
   const bool weights = value.kind == ValueKind::kPlane && value.plane == Plane::kHi;
   const uint64_t object = value.kind == ValueKind::kActivation ? 3
@@ -25,13 +31,6 @@ uint64_t tag_of(const plan::Value& value) {
                                                                : 1;
   return static_cast<uint64_t>(value.segment) * 4 + object + 1;
 }
-
-// Whether the op converts frozen weights; it is done while it is issued, not by the channel.
-bool is_convert(const plan::Op& op) {
-  return op.kind == plan::OpKind::kConvert;
-}
-
-}  // namespace
 
 uint32_t most_transfers(const plan::Plan& plan, plan::Lane lane) {
   uint32_t most = 1;

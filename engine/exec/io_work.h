@@ -5,6 +5,9 @@
 
 namespace strata::exec {
 
+// The seed of a block's checksum: the value that the bytes belong to.
+uint64_t tag_of(const plan::Value& value);
+
 // The most transfers of an I/O lane that are submitted and not done.
 uint32_t most_transfers(const plan::Plan& plan, plan::Lane lane);
 

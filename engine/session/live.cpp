@@ -372,6 +372,13 @@ const std::vector<float>& Live::logits(std::span<const int32_t> context) {
   return generate_.logits;
 }
 
+void Live::put(const exec::PlaneValues& values) {
+  drain();
+  failed_ = true;
+  executor_.put(values);
+  failed_ = false;
+}
+
 exec::UpdateHistory Live::stream(exec::StateSink& sink) {
   drain();
   exec::Instance instance;

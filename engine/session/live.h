@@ -76,6 +76,8 @@ class Live {
   const std::vector<float>& logits(std::span<const int32_t> context);
   // Applies the update that is still pending. Of several ranks, all call it together.
   void drain();
+  // Puts values in the place of a part of a plane, with all updates applied.
+  void put(const exec::PlaneValues& values);
   // Writes the state, with all updates applied, to `sink`, and returns its history.
   exec::UpdateHistory stream(exec::StateSink& sink);
 

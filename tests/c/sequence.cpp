@@ -325,9 +325,11 @@ void Sequence::read(int slot) {
   const auto read_tensor = [&](int32_t unit, int64_t count) {
     return strata_store_read_tensor(store, unit, 0, STRATA_EXP_AVG, values.data(), count);
   };
-  switch (draw(4)) {
+  switch (draw(5)) {
     case 0:
       return expect(read_tensor(0, std::ssize(values)), between, "read_tensor");
+    case 4:
+      return write(slot);
     case 1:
       return expect(read_tensor(0, 5), false, "read_tensor");
     case 2:
@@ -337,6 +339,27 @@ void Sequence::read(int slot) {
       return expect_stopped(strata_store_read(store, STRATA_WEIGHTS, stop_visit, nullptr), between,
                             "read");
   }
+}
+
+// A part of a plane, as a rule within the tensor.
+void Sequence::write(int slot) {
+  const StoreModel& model = models_[slot];
+  bool is_right = false;
+  strata_store* store = handle(slot, is_right);
+  std::vector<float> values(1 + draw(12 * 9));
+  for (float& value : values) value = static_cast<float>(draw(1000)) / 1000;
+  const auto first = static_cast<int64_t>(draw(12 * 9));
+  const auto plane = static_cast<int32_t>(draw(chance(0.9) ? 3 : 4));
+  is_right = is_right && model.is_ready() && plane <= STRATA_EXP_AVG_SQ &&
+             first + std::ssize(values) <= 12 * 9;
+  const strata_status status =
+      strata_store_write_tensor(store, 0, 0, plane, first, std::ssize(values), values.data());
+  expect(status, is_right, "write_tensor");
+  if (shared_ != nullptr || !is_right || status != STRATA_OK) return;
+  std::vector<float> read(12 * 9);
+  ASSERT_EQ(strata_store_read_tensor(store, 0, 0, plane, read.data(), std::ssize(read)), STRATA_OK)
+      << text();
+  ASSERT_TRUE(std::equal(values.begin(), values.end(), read.begin() + first));
 }
 
 void Sequence::other(int slot) {

@@ -99,6 +99,7 @@ class Sequence {
   void end_forward(int slot);
   void discard(int slot);
   void read(int slot);
+  void write(int slot);
   void other(int slot);
 
   std::mt19937_64 random_;

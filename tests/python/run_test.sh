@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tests the Python package of the tree: run_test.sh LIBRARY arrays|bench|page|ranks|store|train|torch|types|wheel. Skipped,
+# Tests the Python package of the tree: run_test.sh LIBRARY arrays|bench|page|ranks|store|store_write|train|torch|types|wheel. Skipped,
 # with the reason, where a package is missing that the part needs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -389,6 +389,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "store_save": [_handle, _text, c.POINTER(_text)],
     "store_read": [_handle, _i32, FILL, c.c_void_p],
     "store_read_tensor": [_handle, _i32, _i32, _i32, c.c_void_p, _i64],
+    "store_write_tensor": [_handle, _i32, _i32, _i32, _i64, _i64, c.c_void_p],
     "store_statistics": [_handle, c.POINTER(StatisticsStruct)],
     "store_unload": [_handle],
     "store_close": [_handle],

@@ -317,6 +317,20 @@ class Store:
         )
         return values.reshape(shape)
 
+    def write(self, name: str, values: "np.ndarray", plane: str = "weights") -> None:
+        """Replaces a trained tensor's "weights", "exp_avg" or "exp_avg_sq" by `values` of its shape,
+        between steps. Other planes and the number of updates stay. Of several ranks, all write the
+        same."""
+        import numpy as np
+
+        unit, tensor, shape, info = self._find(name)
+        given = np.asarray(values, np.float32, order="C")
+        if given.shape != shape:
+            raise lib.ConfigError(f"write: {name}: shape {given.shape} (give one of {shape})")
+        self._call(
+            "store_write_tensor", unit, tensor, _plane(plane), 0, info.count, given.ctypes.data
+        )
+
     def state(self, plane: str = "weights") -> "dict[str, np.ndarray]":
         """Copies of one plane of all trained tensors by name, float32."""
         import numpy as np
