@@ -196,6 +196,9 @@ struct UpdateSettings {
   std::optional<double> clip = {};
   std::optional<double> weight_decay = {};
   std::vector<GroupSettings> groups = {};  // of all groups of tensors, or empty
+  // Gradients are those of a loss that was multiplied by this number. The norm, clipping and the
+  // update are of gradients divided by it; powers of two change no bit.
+  double gradient_scale = 1;
 };
 
 // Counts of a session of declared units since load().

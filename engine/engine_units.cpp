@@ -91,6 +91,17 @@ std::vector<exec::GivenGroup> given_groups(const model::ModelSpec& spec,
   return groups;
 }
 
+// The update's coefficient, an f32, is far from its limits.
+void check_scale(double scale) {
+  constexpr double kMost = 1e30;
+  if (scale >= 1 / kMost && scale <= kMost) return;
+  throw Error(
+      ErrorCode::kConfig,
+      fmt::format("step: gradient_scale {}: out of range (give a number from 1e-30 to 1e30; "
+                  "1 where gradients are not scaled)",
+                  scale));
+}
+
 UnitUse use_of(const exec::SegmentUse& use) {
   return {use.weights, use.gradient, use.gradient_first};
 }
@@ -235,6 +246,8 @@ StepResult Session::end(const UpdateSettings& settings) {
                             "from 0)",
                             step.clip, step.weight_decay));
   }
+  step.gradient_scale = settings.gradient_scale;
+  check_scale(step.gradient_scale);
   return Impl::result_of(live, live.end(step, given_groups(impl_->spec_, settings)));
 }
 

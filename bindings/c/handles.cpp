@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -104,15 +106,15 @@ strata_status status_of(ErrorCode code) {
   return STRATA_ERROR_INTERNAL;
 }
 
-size_t struct_size_of(const void* given, size_t bytes, const char* call, const char* name) {
+size_t struct_size_of(const void* given, StructSize known, const char* call, const char* name) {
   require_given(given, call, name);
   size_t size = 0;
   std::memcpy(&size, given, sizeof size);
-  if (size >= bytes && size <= kStructMost) return size;
+  if (size == known.older || (size >= known.bytes && size <= kStructMost)) return size;
   throw Error(ErrorCode::kConfig,
               fmt::format("{}: {}: struct_size is {}, but the struct has {} bytes (set it to "
                           "sizeof of the struct, and compile with the header of this library)",
-                          call, name, size, bytes));
+                          call, name, size, known.bytes));
 }
 
 }  // namespace
@@ -187,9 +189,12 @@ void require_given(const void* pointer, const char* call, const char* name) {
   throw Error(ErrorCode::kUsage, fmt::format("{}: {}: it is null (pass a value)", call, name));
 }
 
-void read_bytes(const void* given, void* known, size_t bytes, const char* call, const char* name) {
-  const size_t size = struct_size_of(given, bytes, call, name);
-  std::memcpy(known, given, bytes);
+void read_bytes(const void* given, void* known, StructSize of_known, const char* call,
+                const char* name) {
+  const size_t size = struct_size_of(given, of_known, call, name);
+  const size_t bytes = of_known.bytes;
+  std::memset(known, 0, bytes);
+  std::memcpy(known, given, std::min(size, bytes));
   const auto* all = static_cast<const unsigned char*>(given);
   for (size_t i = bytes; i < size; ++i) {
     if (all[i] == 0) continue;
@@ -201,7 +206,7 @@ void read_bytes(const void* given, void* known, size_t bytes, const char* call, 
 }
 
 void require_writable(const void* out, size_t bytes, const char* call, const char* name) {
-  struct_size_of(out, bytes, call, name);
+  struct_size_of(out, {.bytes = bytes, .older = bytes}, call, name);
 }
 
 strata_step_result result_of(const StepResult& result) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -121,16 +122,29 @@ strata_status close(Handle* handle, const char* call) noexcept {
 // Throws Error (kUsage) for a null pointer.
 void require_given(const void* pointer, const char* call, const char* name);
 
-// The members of a caller's struct that the library knows. Throws Error (kConfig) for a struct_size
-// that is too small, or where members that it does not know are not 0.
-void read_bytes(const void* given, void* known, size_t bytes, const char* call, const char* name);
+// The size of a caller's struct in an older version of the header, where that was smaller.
+template <typename T>
+inline constexpr size_t kOlderSize = sizeof(T);
+template <>
+inline constexpr size_t kOlderSize<strata_update> = offsetof(strata_update, gradient_scale);
+
+struct StructSize {
+  size_t bytes;
+  size_t older;
+};
+
+// The members of a caller's struct that the library knows; those that an older version lacks are 0.
+// Throws Error (kConfig) for a struct_size that is too small, or where members that the library
+// does not know are not 0.
+void read_bytes(const void* given, void* known, StructSize size, const char* call,
+                const char* name);
 // Checks before the call's work that a result can be written.
 void require_writable(const void* out, size_t bytes, const char* call, const char* name);
 
 template <typename T>
 T read_struct(const T* given, const char* call, const char* name) {
   T known;
-  read_bytes(given, &known, sizeof known, call, name);
+  read_bytes(given, &known, {.bytes = sizeof known, .older = kOlderSize<T>}, call, name);
   return known;
 }
 

@@ -142,6 +142,7 @@ strata_status strata_store_step(strata_store* store, const strata_update* update
     UpdateSettings settings = {.lr = given.lr};
     if (given.has_clip != 0) settings.clip = given.clip;
     if (given.has_decay != 0) settings.weight_decay = given.weight_decay;
+    if (given.gradient_scale != 0) settings.gradient_scale = given.gradient_scale;
     if (given.group_count > 0) require_given(given.groups, "store_step", "groups");
     for (size_t i = 0; i < given.group_count; ++i) {
       const auto group = item_of(given.groups, i, "store_step", "groups");

@@ -31,7 +31,8 @@
  * and never ends the process because of the caller's mistakes, files, memory or drives.
  *
  * Structs: the caller sets struct_size to sizeof of the struct, and all else that it does not use
- * to 0. New versions add members at the end, and never change what 0 means.
+ * to 0. New versions add members at the end, and never change what 0 means; they take the sizes of
+ * all older versions.
  *
  * Memory: what the caller passes is copied before the call returns, if nothing else is said.
  * Strings that the library returns belong to the handle and stay until its next call.
@@ -212,6 +213,10 @@ typedef struct strata_update {
   /* [group_count], for tensors with a group; each struct_size of the first apart. */
   const strata_group_update* groups;
   size_t group_count; /* that of the tensors' groups; or 0: groups have `lr` and `weight_decay` */
+  /* Gradients are those of a loss that was multiplied by this number; 0: 1. The norm, clipping, the
+   * look for numbers that are not finite and the update are of gradients divided by it. A power of
+   * two changes no bit. */
+  double gradient_scale;
 } strata_update;
 
 typedef struct strata_statistics {
@@ -472,7 +477,8 @@ STRATA_API strata_status strata_train_close(strata_train* train);
 
 /* ---- Drives ---- */
 
-/* Seconds from a request to its end; 0 where there were none. */
+/* Seconds from a request to its end; 0 where there were none. It has no struct_size, because others
+ * contain it: it never gets another member. */
 typedef struct strata_latency {
   double p50_s;
   double p99_s;

@@ -28,7 +28,8 @@ struct StepSettings {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  double clip = 0;  // 0: no clipping
+  double clip = 0;            // 0: no clipping
+  double gradient_scale = 1;  // by which the gradients are too large
   // By ParameterGroup::given - 1. Null: groups have the settings above. The array must outlive the
   // update, which may be done in the next instance.
   const GivenGroup* groups = nullptr;

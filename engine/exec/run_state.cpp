@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
@@ -93,7 +94,7 @@ void Executor::Impl::run_norm(const plan::Op& op, const Instance& instance) {
 }
 
 // torch.nn.utils.clip_grad_norm_: coefficient = min(1, clip / (norm + 1e-6)). Gradients are those
-// of the scaled loss.
+// of the scaled loss; the norm is of those without any scale.
 void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   const auto accesses = program_of(instance).accesses_of(op);
   auto& decision =
@@ -107,14 +108,19 @@ void Executor::Impl::run_decide(const plan::Op& op, Instance& instance) {
   }
   progress_.wait_until([&] { return instance.may_decide.load(); });
   const LossScale scale = decision.loss_scale;
+  const double given_scale = instance.settings.gradient_scale;
+  const double total_scale = scale.factor * given_scale;
   instance.loss_scale = scale.factor;
-  instance.grad_norm = std::sqrt(norm.sum) / scale.factor;
-  instance.finite = norm.not_finite == 0 && std::isfinite(instance.grad_norm);
+  instance.grad_norm = std::sqrt(norm.sum) / total_scale;
+  // A scale below 1 makes gradients larger, maybe too large for f32.
+  const double most = given_scale < 1 ? double{std::numeric_limits<float>::max()}
+                                      : std::numeric_limits<double>::max();
+  instance.finite = norm.not_finite == 0 && instance.grad_norm <= most;
   instance.overflowed = !instance.finite && scale.factor > 1;
   const double clip = instance.settings.clip;
   const double clipping = clip > 0 ? std::min(1.0, clip / (instance.grad_norm + 1e-6)) : 1.0;
   decision.settings = instance.settings;
-  decision.coefficient = clipping / scale.factor;
+  decision.coefficient = clipping / total_scale;
   decision.valid = instance.finite && !instance.discards && plan_.update().waits;
   decision.updates += decision.valid || !plan_.update().waits ? 1 : 0;
   if (scales_loss(plan_.recipe)) decision.loss_scale = next_loss_scale(scale, instance.finite);

@@ -24,8 +24,8 @@ double sum_of(const std::vector<double>& parts) {
 }
 
 uint64_t hash_of(const exec::StepSettings& settings, const std::vector<exec::GivenGroup>& groups) {
-  const auto& [lr, beta1, beta2, eps, weight_decay, clip, given] = settings;  // all fields
-  std::vector<double> values = {lr, clip, weight_decay};
+  const auto& [lr, beta1, beta2, eps, weight_decay, clip, scale, given] = settings;  // all fields
+  std::vector<double> values = {lr, clip, weight_decay, scale};
   for (const exec::GivenGroup& group : groups) {
     values.insert(values.end(), {group.lr, group.weight_decay});
   }

@@ -70,7 +70,7 @@ class Sequence {
     T value = sized<T>();
     if (chance(0.97)) return value;
     is_right = false;
-    value.struct_size = draw(sizeof(T));
+    value.struct_size = draw(sizeof(T) / 2);
     return value;
   }
   std::vector<float> weights_of(strata_store* store) const {
