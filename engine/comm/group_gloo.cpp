@@ -4,10 +4,14 @@
 #include <fmt/core.h>
 #include <gloo/context.h>
 #include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <netinet/in.h>
 
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -44,6 +48,17 @@ class GlooTransfer final : public Transport::Transfer {
   const bool sends_;
 };
 
+// What other ranks need to connect. Behind a socket's address Gloo leaves bytes of this process's
+// memory as they were.
+std::vector<char> bytes_of(const gloo::transport::Address& address) {
+  using gloo::transport::tcp::Address;
+  const Address given(address.bytes());
+  const sockaddr_storage& from = given.getSockaddr();
+  sockaddr_storage own = {};
+  std::memcpy(&own, &from, from.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  return Address(own, given.getSeq()).bytes();
+}
+
 // Connections of each rank with each other.
 class Mesh final : public gloo::Context, public Transport {
  public:
@@ -66,7 +81,7 @@ class Mesh final : public gloo::Context, public Transport {
     std::string addresses;
     for (int r = 0; r < size; ++r) {
       if (r == rank) continue;
-      const auto own = transportContext_->createPair(r)->address().bytes();
+      const auto own = bytes_of(transportContext_->createPair(r)->address());
       addresses.append(own.begin(), own.end());
     }
     store.set(key_of(options, rank), addresses);
