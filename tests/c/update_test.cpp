@@ -3,6 +3,7 @@
 // strata_update.
 #include <cstddef>
 #include <limits>
+#include <thread>
 
 #include "tests/c/c_fixture.h"
 
@@ -84,6 +85,29 @@ TEST_F(CUpdate, AScaleOutOfRangeIsRefusedAndTheStepGoesOn) {
   update.gradient_scale = 1;
   EXPECT_EQ(strata_store_step(store, &update, nullptr), STRATA_OK) << text();
   EXPECT_EQ(strata_store_close(store), STRATA_OK);
+}
+
+TEST_F(CUpdate, RanksGiveOneScale) {
+  const std::string meeting = directory_ + "/meet";
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      strata_store* store = open(options(", \"ranks\": 2"));
+      auto ranks = sized<strata_ranks>();
+      ranks.rank = rank;
+      ranks.directory = meeting.c_str();
+      EXPECT_EQ(strata_store_join(store, &ranks), STRATA_OK) << text();
+      load(store);
+      EXPECT_EQ(step_scaled(store, 2, 1).applied, 1);
+      auto update = sized<strata_update>();
+      update.gradient_scale = rank == 0 ? 2 : 4;
+      EXPECT_EQ(strata_store_begin(store), STRATA_OK) << text();
+      passes(store);
+      EXPECT_EQ(strata_store_step(store, &update, nullptr), STRATA_ERROR_PEER);
+      EXPECT_EQ(strata_store_close(store), STRATA_OK);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 // What lies behind its struct is not looked at.
