@@ -136,18 +136,18 @@ std::string link_text(const std::string& device, const std::vector<LinkRow>& row
                                  "host memory", "to the device", "from the device", "both at once");
   for (const LinkRow& row : rows) {
     const exec::LinkFigures& found = row.figures;
-    fmt::format_to(std::back_inserter(text), "{:>8}   {:<12}{:>15}{:>17}{:>15}\n",
-                   format_bytes(row.bytes), found.pinned ? "pinned" : "not pinned",
-                   rate_text(found.upload_bytes_per_s, exec::Roof::kBytes),
-                   rate_text(found.download_bytes_per_s, exec::Roof::kBytes),
-                   rate_text(found.both_bytes_per_s, exec::Roof::kBytes));
+    fmt::format_to(
+        std::back_inserter(text), "{:>8}   {:<12}{:>15}{:>17}{:>15}\n", format_bytes(row.bytes),
+        found.pinned ? "pinned" : "not pinned",
+        rate_text(found.upload_bytes_per_s, exec::Roof::kBytes),
+        rate_text(found.download_bytes_per_s, exec::Roof::kBytes),
+        found.both_bytes_per_s > 0 ? rate_text(found.both_bytes_per_s, exec::Roof::kBytes) : "-");
   }
   return text +
          fmt::format(
              "\nlatency: a copy of {} is seen to end after {:.1f} us to the device, {:.1f} us "
              "from it\n",
              format_bytes(exec::kSmallCopyBytes), 1e6 * latency.upload_s, 1e6 * latency.download_s);
-  return text;
 }
 
 std::string link_json(const std::string& device, const std::vector<LinkRow>& rows,
@@ -159,7 +159,8 @@ std::string link_json(const std::string& device, const std::vector<LinkRow>& row
     one.set("pinned", row.figures.pinned);
     one.set("upload_bytes_per_s", row.figures.upload_bytes_per_s);
     one.set("download_bytes_per_s", row.figures.download_bytes_per_s);
-    one.set("both_bytes_per_s", row.figures.both_bytes_per_s);
+    const double both = row.figures.both_bytes_per_s;
+    one.set("both_bytes_per_s", both > 0 ? Json(both) : Json());
     copies.push_back(std::move(one));
   }
   Json json = Json::object();

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,6 +79,12 @@ int64_t NodeRing::read(std::byte* to, int64_t bytes) {
 
 NodeSegment::NodeSegment(int rings) : bytes_(bytes_of(rings)) {
   STRATA_CHECK(rings >= 1);
+  // Beyond this limit ftruncate() would end the process by a signal.
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes_)) {
+    errno = EFBIG;
+    refuse("ulimit -f");
+  }
   const int file = memfd_create("strata-ranks", MFD_CLOEXEC);
   if (file < 0) refuse("memfd_create");
   if (ftruncate(file, bytes_) != 0) {
@@ -103,15 +110,16 @@ NodeSegment::NodeSegment(const std::string& name) {
     refuse(name);
   }
   const std::string path = fmt::format("/proc/{}/fd/{}", process, descriptor);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  // With process numbers of another namespace, it may be anything.
   struct stat status = {};
-  if (file < 0 || fstat(file, &status) != 0) refuse(path);
+  if (stat(path.c_str(), &status) != 0) refuse(path);
   bytes_ = status.st_size;
   if (!S_ISREG(status.st_mode) || bytes_ < bytes_of(1)) {
-    close(file);
     errno = EBADF;
     refuse(path);
   }
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) refuse(path);
   map(file);
   keep_alone();
   if (head().nonce[0] == nonce[0] && head().nonce[1] == nonce[1]) return;

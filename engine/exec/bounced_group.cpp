@@ -54,8 +54,11 @@ bool BouncedGroup::fill(int half, int parts) {
     const int64_t room = (bytes_of_half - used) / parts;
     if (room < left && used > 0) break;
     const int64_t bytes = room >= left ? left : room / kAlignment * kAlignment;
-    STRATA_CHECK(bytes > 0);
-    pieces.push_back({value, next_first_, bytes, op_.buffer.data() + half * bytes_of_half + used});
+    STRATA_CHECK(bytes > 0 || left == 0);
+    if (bytes > 0) {
+      pieces.push_back(
+          {value, next_first_, bytes, op_.buffer.data() + half * bytes_of_half + used});
+    }
     used += round_up(parts * bytes, kAlignment);
     next_first_ += bytes;
     if (bytes < left) break;

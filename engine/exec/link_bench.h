@@ -17,7 +17,7 @@ struct LinkBench {
 struct LinkFigures {
   double upload_bytes_per_s = 0;
   double download_bytes_per_s = 0;
-  double both_bytes_per_s = 0;  // of both directions together, while both copy
+  double both_bytes_per_s = 0;  // of both directions together; 0 where memory is not pinned
   bool pinned = false;          // false also where the system refuses to pin memory
 };
 

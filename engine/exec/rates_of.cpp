@@ -21,7 +21,8 @@ double part_of(double rate, const RateContext& context) {
 
 // One rank's part of a rate that each device has for itself.
 double device_part_of(double rate, const config::Machine& machine, const RateContext& context) {
-  return machine.device == config::DeviceKind::kCuda ? rate : part_of(rate, context);
+  if (machine.device != config::DeviceKind::kCuda) return part_of(rate, context);
+  return rate / static_cast<double>(context.device_ranks);
 }
 
 // A rate limit counts as a slower drive; it is half duplex when the limiter is.
@@ -91,7 +92,7 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
   const double block =
       context.recipe == Recipe::kFp32 ? machine.step_flops_per_s : machine.step_bf16_flops_per_s;
   rates.matmul_flops_per_s =
-      first_of(context.compute_flops_per_s,
+      first_of(context.compute_flops_per_s / static_cast<double>(context.device_ranks),
                first_of(device_part_of(block, machine, context), rates.matmul_flops_per_s));
   rates.memory_bytes_per_s = part_of(machine.optimizer_bytes_per_s, context);
   if (machine.overlap_speed > 0) rates.shared_speed = machine.overlap_speed;

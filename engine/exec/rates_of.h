@@ -20,6 +20,7 @@ struct RateContext {
   int64_t nodes = 1;
   int64_t inner_ranks = 1;         // that exchange within layers
   int64_t copy_ranks = 1;          // that share one copy of the state
+  int64_t device_ranks = 1;        // that share one GPU
   bool discrete = false;           // the device has memory of its own
   double compute_flops_per_s = 0;  // of this model (probe_compute); 0: use the profile
 };

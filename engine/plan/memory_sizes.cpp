@@ -137,10 +137,9 @@ int64_t most_exchanged_bytes(const PlanInput& input, Lane lane) {
 
 int64_t bounce_bytes(const PlanInput& input, Lane lane) {
   if (!input.device.discrete || !is_comm_lane(lane)) return 0;
-  constexpr int64_t kLeastOfRank = 32;  // of exec::BouncedGroup
   const int64_t most = round_up(most_exchanged_bytes(input, lane), kPageBytes);
   if (most == 0) return 0;
-  return std::max(std::min(2 * most, kMostBounceBytes), input.mesh.world * kLeastOfRank);
+  return std::max(std::min(2 * most, kMostBounceBytes), input.mesh.world * kLeastBounceBytes);
 }
 
 bool has_checkpoint(const PlanInput& input, int unit) {

@@ -186,22 +186,23 @@ bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
 }
 
 // Whether ranks exchange values of a device without host memory to pass them through.
-bool lacks_bounce_buffer(const Program& program, const Op& op) {
+bool lacks_bounce_buffer(const Facts& facts, const Program& program, const Op& op) {
   if (!is_comm_lane(op.lane)) return false;
+  const int64_t least = kLeastBounceBytes * facts.plan.mesh.size_of(op.group);
   bool on_device = false, bounces = false;
   for (const Access& access : program.accesses_of(op)) {
     on_device |= access.arena == Arena::kDevice;
-    bounces |= access.value.kind == ValueKind::kScratch;
+    bounces |= access.value.kind == ValueKind::kScratch && access.bytes >= least;
   }
   return on_device && !bounces;
 }
 
 void check_places(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
-  if (lacks_bounce_buffer(program, op)) {
-    reporter.add(
-        "arena", program.name, index,
-        fmt::format("{} has values on the device and no bounce buffer", contract_of(op.kind).name));
+  if (lacks_bounce_buffer(facts, program, op)) {
+    reporter.add("arena", program.name, index,
+                 fmt::format("{} has values on the device and no bounce buffer for them",
+                             contract_of(op.kind).name));
   }
   for (const Access& access : program.accesses_of(op)) {
     if (fits_arena(facts, op, access)) continue;

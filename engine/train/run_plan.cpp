@@ -59,14 +59,21 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
 }
 
-// An emulated device takes its memory from the host's: by default what --host-memory leaves. Ranks
-// that are given one GPU share it.
+namespace {
+
+// Ranks of a machine that are given one GPU share it.
+int64_t ranks_on_device(const config::Options& options, const RunFacts& facts) {
+  return options.device_index >= 0 ? ranks_on_node(options, facts) : 1;
+}
+
+}  // namespace
+
+// An emulated device takes its memory from the host's: by default what --host-memory leaves.
 int64_t device_budget_of(const config::Options& options, const RunFacts& facts) {
   if (options.device_memory > 0) return options.device_memory;
   if (options.device == config::Device::kCuda && facts.device_free_bytes > 0) {
-    const int64_t sharing = options.device_index >= 0 ? ranks_on_node(options, facts) : 1;
     return static_cast<int64_t>(kShareOfDevice * static_cast<double>(facts.device_free_bytes)) /
-           sharing;
+           ranks_on_device(options, facts);
   }
   if (options.device != config::Device::kEmulated) return plan::kNoLimit;
   const int64_t left = facts.limits.usable_bytes() - host_budget_of(options, facts);
@@ -191,6 +198,20 @@ int64_t transfer_bytes(const plan::PlanInput& input) {
   return (both ? 2 : 1) * model::transfer_buffer_bytes(*input.spec);
 }
 
+namespace {
+
+// Of a rank in all its groups, at most: each writes to it by a ring.
+int64_t peers_on_node(const config::Options& options, int64_t ranks_on_node) {
+  int64_t peers = 0;
+  for (const int64_t size : {options.ranks /* the trainer's */, options.shards(), options.copies(),
+                             options.tensor_ranks, options.pipeline_ranks, options.context_ranks}) {
+    peers += std::min(size, ranks_on_node) - 1;
+  }
+  return peers;
+}
+
+}  // namespace
+
 int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int64_t nvme_bytes) {
   const int64_t threads = options.threads > 0 ? options.threads : facts.limits.cores;
   const int64_t lanes = plan::kLaneCount - (options.pipeline_ranks > 1 ? 0 : 1);  // comm_stage
@@ -202,8 +223,7 @@ int64_t outside_bytes(const config::Options& options, const RunFacts& facts, int
   const auto batches = static_cast<int64_t>(std::min(6 * sizeof(int32_t) * tokens, kFarTooMuch));
   const int64_t ranks = ranks_on_node(options, facts);
   const bool by_mpi = facts.processes && options.collectives == config::Collectives::kMpi;
-  // Of each ordered pair of ranks: a ring for the lanes' group, and one for the trainer's.
-  const int64_t rings = facts.processes && !by_mpi ? 2 * ranks * (ranks - 1) : 0;
+  const int64_t rings = facts.processes && !by_mpi ? ranks * peers_on_node(options, ranks) : 0;
   return (facts.processes ? ranks : 1) *
              (kProgramBytes + (by_mpi ? kMpiBytes : 0) + facts.data_bytes) +
          ranks * (per_rank + batches) + rings * comm::NodeRing::kBytes +
@@ -358,6 +378,28 @@ void require_fit(model::ModelSpec spec, const config::Options& options, const Ru
   explain_refusal(run, options, facts, *refusal);
 }
 
+namespace {
+
+plan::PlanInput input_of_rank(const RunPlan& run, int rank) {
+  plan::PlanInput input = run.input;
+  input.spec = &run.spec_of(rank);
+  input.mesh.rank = rank;
+  input.shape.context = input.mesh.context_part();
+  return input;
+}
+
+// The mean over ranks, from the plan of each stage's first.
+double model_flops_of(const RunPlan& run, const std::vector<plan::PlannedRun>& stages) {
+  double sum = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const int first = static_cast<int>(i) * run.input.mesh.stage_ranks();
+    sum += step_flops(input_of_rank(run, first), stages[i].plan).of_model();
+  }
+  return sum / static_cast<double>(stages.size());
+}
+
+}  // namespace
+
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   RunPlan run = prepare(std::move(spec), options, facts);
   const io::RateLimits limits = {
@@ -372,6 +414,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
       .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
       .inner_ranks = options.tensor_ranks * options.context_ranks,
       .copy_ranks = options.ranks / (options.pipeline_ranks * options.copies()),
+      .device_ranks = ranks_on_device(options, facts),
       .discrete = run.input.device.discrete,
       .compute_flops_per_s = facts.compute_flops_per_s};
   run.rates = exec::rates_of(facts.machine, context);
@@ -392,16 +435,13 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
   run.predicted_step_s = cost_of(best, run).predicted_s;
   run.slowest_stage_s = slowest.cost.predicted_s;
   for (const plan::PlannedRun& stage : best) run.candidates += stage.candidates;
+  run.model_flops = model_flops_of(run, best);
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {
     if (facts.only_rank && rank != *facts.only_rank) continue;
-    plan::PlanInput input = run.input;
-    input.spec = &run.spec_of(rank);
-    input.mesh.rank = rank;
-    input.shape.context = input.mesh.context_part();
+    const plan::PlanInput input = input_of_rank(run, rank);
     plan::PlannedRun& stage = best[static_cast<size_t>(input.mesh.stage())];
     const bool first = rank % input.mesh.stage_ranks() == 0;
     run.ranks.push_back(first ? std::move(stage.plan) : plan::build_plan(input, stage.placement));
-    if (run.ranks.size() == 1) run.model_flops = step_flops(input, run.ranks.front()).of_model();
   }
   return run;
 }

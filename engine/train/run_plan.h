@@ -58,7 +58,7 @@ struct RunPlan {
   plan::Rates rates;
   double predicted_step_s = 0;
   double slowest_stage_s = 0;   // of a step, without what it waits for others
-  double model_flops = 0;       // of a step of the first rank, without what is computed again
+  double model_flops = 0;       // of a rank's step, the mean, without what is computed again
   double best_flops_per_s = 0;  // of a rank's large products, as measured; 0: not known
   int candidates = 0;
   int64_t host_budget = 0;       // of the whole process

@@ -11,6 +11,13 @@ from typing import Any, Callable, Optional, Type
 from . import _library as lib
 
 
+def _is_false(value: Any) -> bool:
+    """Whether it is False, or NumPy's."""
+    if getattr(value, "dtype", None) == bool and getattr(value, "shape", None) == ():
+        return not value
+    return value is False
+
+
 class Guard:
     """Calls functions for the library, which must see no exception, and keeps the first that came.
 
@@ -28,7 +35,7 @@ class Guard:
         interrupt came; else 0."""
         stops = False
         try:
-            stops = function(*arguments) is False
+            stops = _is_false(function(*arguments))
         except BaseException as error:  # KeyboardInterrupt too
             self._raised = self._raised or error
         return int(stops or self._raised is not None)
