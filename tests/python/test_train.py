@@ -86,7 +86,7 @@ class Runs(unittest.TestCase):
 
     def test_only_false_stops(self):
         """A bar's update() returns True when it draws, and numbers and None are no answers."""
-        for answer in (True, None, 0, "", np.bool_(False)):
+        for answer in (True, None, 0, "", np.bool_(True)):
             seen = []
 
             def progress(step):
@@ -101,6 +101,13 @@ class Runs(unittest.TestCase):
                 evaluated=lambda step, loss: answer,
             )
             self.assertEqual((result.stopped, seen), (False, [1, 2, 3, 4, 5, 6]))
+
+    def test_numpys_false_stops_too(self):
+        result = strata.train(
+            self.run_options, force=True, progress=lambda step: np.bool_(step.step < 3)
+        )
+        self.assertTrue(result.stopped)
+        self.assertLess(result.last_step, 6)
 
     def test_a_bar_of_tqdm_is_a_progress(self):
         try:
