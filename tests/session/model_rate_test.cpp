@@ -53,13 +53,13 @@ TEST_F(ModelRate, LeavesMistakesToThePlanner) {
   EXPECT_EQ(rate(), 0);
 }
 
-TEST_F(ModelRate, IsMeasuredOnOneGpuAlone) {
+TEST_F(ModelRate, IsMeasuredOnGpusWhoseRanksHaveWholeBlocks) {
   measure_model(spec_, options_, facts_);
   EXPECT_EQ(facts_.compute_flops_per_s, 0) << "an emulated device";
   options_.device = config::Device::kCuda;
-  options_.ranks = 2;
+  options_.ranks = options_.tensor_ranks = 2;
   measure_model(spec_, options_, facts_);
-  EXPECT_EQ(facts_.compute_flops_per_s, 0) << "ranks";
+  EXPECT_EQ(facts_.compute_flops_per_s, 0) << "tensor ranks";
 }
 
 // A plan for another machine does not take the rate of this one.
