@@ -45,6 +45,14 @@ struct SentBytes {
   int64_t within = 0;   // to ranks of its machine
   int64_t between = 0;  // to those of others
   int64_t all() const { return within + between; }
+  SentBytes& operator+=(const SentBytes& more) {
+    within += more.within;
+    between += more.between;
+    return *this;
+  }
+  SentBytes operator-(const SentBytes& before) const {
+    return {within - before.within, between - before.between};
+  }
 };
 
 struct GroupOptions {

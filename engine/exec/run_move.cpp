@@ -35,9 +35,7 @@ void Executor::Impl::run_between_ranks(const plan::Op& op, Instance& instance) {
   } else {
     run_message(op, instance);
   }
-  comm::SentBytes& sent = instance.sent[index_of(op.lane)];
-  sent.within += group.sent().within - before.within;
-  sent.between += group.sent().between - before.between;
+  instance.sent[index_of(op.lane)] += group.sent() - before;
 }
 
 // Copies own parts to their places in the whole segment, then gathers the others' parts.

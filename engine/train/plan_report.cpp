@@ -10,7 +10,6 @@
 #include "engine/base/units.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/external.h"
-#include "engine/plan/ground.h"
 #include "engine/plan/op_contract.h"
 #include "engine/plan/sent_bytes.h"
 #include "engine/train/plan_purposes.h"

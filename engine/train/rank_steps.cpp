@@ -147,8 +147,7 @@ double RankTrainer::add_early_update(exec::Instance& step) {
     step.busy_s[lane] += update->busy_s[lane];
     step.stall_s[lane] += update->stall_s[lane];
     step.nvme_bytes[lane] += update->nvme_bytes[lane];
-    step.sent[lane].within += update->sent[lane].within;
-    step.sent[lane].between += update->sent[lane].between;
+    step.sent[lane] += update->sent[lane];
   }
   return update->end_s - update->begin_s;
 }
