@@ -287,11 +287,11 @@ void Session::write(StatePlane plane, int unit, int tensor, int64_t first,
   const TensorPlace in = place(unit, tensor);
   const int64_t count = std::ssize(values);
   if (in.frozen || first < 0 || first > in.count - count) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("write: tensor {} of unit {}: elements {} to {}: it has {} elements{} "
-                            "(give a range within a trained tensor)",
-                            tensor, unit, first, first + count, in.count,
-                            in.frozen ? " and is frozen" : ""));
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("write: tensor {} of unit {}: {} elements from element {}: it has {}{} "
+                    "(give a range within a trained tensor)",
+                    tensor, unit, count, first, in.count, in.frozen ? " and is frozen" : ""));
   }
   impl_->write(plane, {.segment = unit, .first = in.offset + first, .values = values});
 }

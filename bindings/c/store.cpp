@@ -267,10 +267,9 @@ void Store::add_gradient(int32_t tensor, int64_t first, int64_t count, int32_t d
   const TensorPlace place = session_->place(acquired_, tensor);
   if (place.frozen || first < 0 || count < 0 || first > place.count - count) {
     refuse(ErrorCode::kUsage,
-           fmt::format("add_gradient: tensor {}: elements {} to {}: it has {} elements{} (give a "
+           fmt::format("add_gradient: tensor {}: {} elements from element {}: it has {}{} (give a "
                        "range within a trained tensor)",
-                       tensor, first, first + count, place.count,
-                       place.frozen ? " and is frozen" : ""));
+                       tensor, count, first, place.count, place.frozen ? " and is frozen" : ""));
   }
   if (count == 0) return;
   require_given(values, "add_gradient", "values");

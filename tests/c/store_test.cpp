@@ -63,6 +63,8 @@ TEST_F(CApi, GradientsOfEveryTypeAreScaledAndSummed) {
       EXPECT_EQ(view.gradient[view.count - 1], view.gradient[1]);
       EXPECT_EQ(strata_store_add_gradient(store, 0, view.count, 1, STRATA_F32, f32.data(), 1),
                 STRATA_ERROR_USAGE);
+      EXPECT_EQ(strata_store_add_gradient(store, 0, INT64_MAX, 1, STRATA_F32, f32.data(), 1),
+                STRATA_ERROR_USAGE);
       EXPECT_EQ(strata_store_release(store), STRATA_OK);
     }
   }

@@ -265,7 +265,7 @@ TEST_F(CWrite, MistakesChangeNothing) {
   load(store);
   const std::vector<float> before = plane(store, 0, STRATA_WEIGHTS);
   refused(write(store, 0, 0, 3, 0, values), "plane 3");
-  refused(write(store, 0, 0, STRATA_WEIGHTS, 12 * 9 - 6, values), "elements 102 to 109");
+  refused(write(store, 0, 0, STRATA_WEIGHTS, 12 * 9 - 6, values), "7 elements from element 102");
   refused(write(store, 0, 0, STRATA_WEIGHTS, -1, values), "range");
   refused(write(store, 0, 0, STRATA_WEIGHTS, INT64_MAX, values), "range");
   refused(write(store, 0, 1, STRATA_WEIGHTS, 0, values), "tensor 1 of unit 0");
