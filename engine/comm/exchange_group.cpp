@@ -14,19 +14,18 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/node_ranks.h"
 #include "engine/base/units.h"
 #include "engine/comm/bytes.h"
 #include "engine/comm/call_header.h"
+#include "engine/comm/nested_exchange.h"
 #include "engine/comm/no_pipe_signal.h"
-#include "engine/comm/ordered_sum.h"
 
 namespace strata::comm {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a sum, from each rank at a time
 
 Clock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -37,6 +36,7 @@ class ExchangeGroup final : public Group {
   ExchangeGroup(JobStore& store, int own_rank, const ExchangeOptions& options,
                 std::unique_ptr<Transport> transport)
       : Group(own_rank, static_cast<int>(options.ranks.size())),
+        place_{own_rank, size(), ranks_together(options.ranks, options.ranks_on_node)},
         store_(store),
         name_(options.name),
         ranks_(options.ranks),
@@ -62,30 +62,23 @@ class ExchangeGroup final : public Group {
   }
 
   void gather_chunks(std::span<const GatherRange> ranges) override {
-    collective(header_of("gather", ranges), [&](Transfers& transfers) {
-      for (const GatherRange& range : ranges) {
-        each_peer([&](int r) {
-          transfers.receive(r, byte_at(range.base, r * range.part_bytes), range.part_bytes);
-        });
-        each_peer([&](int r) {
-          transfers.send(r, byte_at(range.base, rank() * range.part_bytes), range.part_bytes);
-        });
+    collective(header_of("gather", ranges), [&](Transfers& within) {
+      wholes_.clear();
+      for (const auto& [base, part_bytes] : ranges) {
+        wholes_.push_back({base, part_bytes, size() * part_bytes});
       }
-      transfers.await();
+      Transfers between(*this, "gather");
+      NestedGather(place_, within, between).run(wholes_);
     });
   }
 
   void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) override {
-    collective(header_of(ranges, payload), [&](Transfers& transfers) {
-      for (const ReduceRange& range : ranges) {
-        const Parts parts = {range.part_numel, range.part_numel * size()};
-        if (payload == DType::kBF16) {
-          sum_parts<float, uint16_t>(transfers, range.whole, parts, range.out);
-        } else {
-          sum_parts<float, float>(transfers, range.whole, parts, range.out);
-        }
-      }
-    });
+    const CallHeader header = header_of(ranges, payload);
+    if (payload == DType::kBF16) {
+      reduce<uint16_t>(header, ranges);
+    } else {
+      reduce<float>(header, ranges);
+    }
   }
 
   void all_reduce_sum(float* values, int64_t count, DType payload) override {
@@ -103,11 +96,18 @@ class ExchangeGroup final : public Group {
   void broadcast(void* data, int64_t bytes, int root) override {
     STRATA_CHECK(root >= 0 && root < size());
     collective(header_of("broadcast", bytes, root), [&](Transfers& transfers) {
+      // The ranks of the root's seat give it to the others of their machines.
+      if (place_.seat() != root % place_.near) {
+        transfers.receive(place_.at(place_.node(), root % place_.near), data, bytes);
+        return transfers.await();
+      }
       if (rank() == root) {
-        each_peer([&](int r) { transfers.send(r, data, bytes); });
+        place_.each_far([&](int r) { transfers.send(r, data, bytes); });
       } else {
         transfers.receive(root, data, bytes);
+        transfers.await();
       }
+      place_.each_near([&](int r) { transfers.send(r, data, bytes); });
       transfers.await();
     });
   }
@@ -285,63 +285,32 @@ class ExchangeGroup final : public Group {
     transfers.await();
   }
 
-  // Parts of `numel` elements, one for each rank; those behind `count` do not exist.
-  struct Parts {
-    int64_t numel;
-    int64_t count;
-    int64_t numel_of(int r) const { return std::clamp<int64_t>(count - r * numel, 0, numel); }
-  };
-
-  // Each rank gets its part of the sum of all ranks' `whole`, in `out`. What is sent is of type
-  // Wire: T, or bf16.
-  template <typename T, typename Wire>
-  void sum_parts(Transfers& transfers, const T* whole, const Parts& parts, T* out) {
-    constexpr bool kRounds = !std::is_same_v<T, Wire>;
-    const int64_t piece = kPieceBytes / static_cast<int64_t>(sizeof(T));
-    const int64_t longest = std::min(parts.numel, piece);
-    const int64_t pieces = kRounds ? 2 * size() - 1 : size() - 1;  // received, and to send
-    staging_.resize(static_cast<size_t>(pieces * longest) * sizeof(Wire));
-    std::vector<const Wire*> sources(static_cast<size_t>(size()));
-    for (int64_t first = 0; first < parts.numel; first += piece) {
-      const auto length = [&](int r) {
-        return std::clamp<int64_t>(parts.numel_of(r) - first, 0, piece);
-      };
-      const auto bytes = [&](int r) { return length(r) * static_cast<int64_t>(sizeof(Wire)); };
-      Wire* room = reinterpret_cast<Wire*>(staging_.data());
-      each_peer([&](int r) {
-        sources[static_cast<size_t>(r)] = room;
-        transfers.receive(r, room, bytes(rank()));
-        room += longest;
-      });
-      const auto contribution = [&](int r) -> const Wire* {
-        const T* from = whole + r * parts.numel + first;
-        if constexpr (!kRounds)
-          return from;
-        else
-          return std::exchange(room, std::transform(from, from + length(r), room, nearest_bf16));
-      };
-      each_peer([&](int r) { transfers.send(r, contribution(r), bytes(r)); });
-      sources[static_cast<size_t>(rank())] = contribution(rank());
-      transfers.await();
-      T* const outputs[] = {out + first};
-      ordered_sum<T, Wire>(sources, outputs, length(rank()));
-    }
+  template <typename Wire>
+  void reduce(const CallHeader& header, std::span<const ReduceRange> ranges) {
+    collective(header, [&](Transfers& within) {
+      Transfers between(*this, header.name);
+      NestedSum<float, Wire, Transfers> sum(place_, within, between, staging_);
+      for (const ReduceRange& range : ranges) {
+        sum.run(range.whole, range.part_numel, range.part_numel * size(), range.out);
+      }
+    });
   }
 
   template <typename T, typename Wire>
   void all_reduce(const CallHeader& header, T* values) {
-    collective(header, [&](Transfers& transfers) {
-      const Parts parts = {ceil_div(header.size, size()), header.size};
-      const auto own = [&](int r) { return values + r * parts.numel; };
-      const auto bytes = [&](int r) { return parts.numel_of(r) * static_cast<int64_t>(sizeof(T)); };
-      sum_parts<T, Wire>(transfers, values, parts, own(rank()));
-      each_peer([&](int r) { transfers.receive(r, own(r), bytes(r)); });
-      each_peer([&](int r) { transfers.send(r, own(rank()), bytes(rank())); });
-      transfers.await();
+    collective(header, [&](Transfers& within) {
+      const int64_t part = ceil_div(header.size, size());
+      Transfers between(*this, header.name);
+      NestedSum<T, Wire, Transfers>(place_, within, between, staging_)
+          .run(values, part, header.size, values + rank() * part);
+      constexpr auto kWidth = static_cast<int64_t>(sizeof(T));
+      const Whole whole = {values, part * kWidth, header.size * kWidth};
+      NestedGather(place_, within, between).run({&whole, 1});
     });
   }
 
   // Constant after meet()
+  const NestPlace place_;
   JobStore& store_;
   const std::string name_;
   const std::vector<int> ranks_;  // of the job
@@ -352,6 +321,7 @@ class ExchangeGroup final : public Group {
   // Of the calling thread
   std::vector<CallHeader> headers_;
   std::vector<std::byte> staging_;
+  std::vector<Whole> wholes_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/base/dtype.h"
+#include "engine/base/node_ranks.h"
 
 namespace strata::comm {
 
@@ -40,32 +41,22 @@ struct Message {
   int tag = 0;
 };
 
-// Bytes of values that a rank has sent to others, without what calls say of themselves.
-struct SentBytes {
-  int64_t within = 0;   // to ranks of its machine
-  int64_t between = 0;  // to those of others
-  int64_t all() const { return within + between; }
-  SentBytes& operator+=(const SentBytes& more) {
-    within += more.within;
-    between += more.between;
-    return *this;
-  }
-  SentBytes operator-(const SentBytes& before) const {
-    return {within - before.within, between - before.between};
-  }
-};
-
 struct GroupOptions {
   double deadline_s = 600;  // the longest wait for another rank
+  // Ranks of the group that are on one machine and follow each other; of processes, the launch
+  // says it (ExchangeOptions). 0: all.
+  int near = 0;
 };
 
 // Ranks that exchange bytes.
 //
-// Guarantees: a sum adds fp32 (or f64) contributions one by one in rank order, so it has the same
-// bits on every rank, in every call pattern (reduce, reduce + gather, all_reduce_sum) and in every
-// run. With a payload of bf16 each contribution is first rounded to nearest, so that half the bytes
-// go to the ranks that add; the sum is fp32 as before. When a call returns, no rank uses its
-// buffers any more.
+// Guarantees: a sum adds the fp32 (or f64) contributions of a machine's ranks one by one in rank
+// order, and then those sums in the order of machines. So it has the same bits on every rank, in
+// every call pattern (reduce, reduce + gather, all_reduce_sum), in every run, and whatever the
+// ranks exchange by. Where machines have different numbers of a group's ranks, each rank counts as
+// on a machine of its own. With a payload of bf16 each contribution, and each machine's sum where
+// there are several, is first rounded to nearest, so that half the bytes go to the ranks that add;
+// the sum is fp32 as before. When a call returns, no rank uses its buffers any more.
 // Use: all ranks make the same collective calls with the same sizes in the same order, one thread
 // of a rank at a time. send may wait for its recv, so when two ranks exchange messages one of them
 // must receive first.

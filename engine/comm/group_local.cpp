@@ -8,6 +8,7 @@
 #include "engine/base/units.h"
 #include "engine/comm/bytes.h"
 #include "engine/comm/call_header.h"
+#include "engine/comm/nested_exchange.h"
 #include "engine/comm/ordered_sum.h"
 #include "engine/comm/rendezvous.h"
 
@@ -32,17 +33,20 @@ struct Meeting {
 
 class LocalGroup final : public Group {
  public:
-  LocalGroup(int rank, int size, std::shared_ptr<Meeting> meeting)
-      : Group(rank, size),
+  LocalGroup(const NestPlace& place, std::shared_ptr<Meeting> meeting)
+      : Group(place.rank, place.size),
+        place_(place),
         meeting_(std::move(meeting)),
-        headers_(static_cast<size_t>(size)),
-        sources_f32_(static_cast<size_t>(size)),
-        outputs_f32_(static_cast<size_t>(size)),
-        sources_f64_(static_cast<size_t>(size)),
-        outputs_f64_(static_cast<size_t>(size)) {}
+        headers_(static_cast<size_t>(size())),
+        sources_f32_(static_cast<size_t>(size())),
+        outputs_f32_(static_cast<size_t>(size())),
+        sources_f64_(static_cast<size_t>(size())),
+        outputs_f64_(static_cast<size_t>(size())) {}
 
   void gather_chunks(std::span<const GatherRange> ranges) override {
-    for (const GatherRange& range : ranges) count(others() * range.part_bytes);
+    for (const GatherRange& range : ranges) {
+      count_gather(size() * range.part_bytes, range.part_bytes, 1);
+    }
     collective({.header = header_of("gather", ranges), .gather = ranges}, [&] {
       for (size_t i = 0; i < ranges.size(); ++i) gather_one(i);
     });
@@ -53,34 +57,37 @@ class LocalGroup final : public Group {
       const float* own = range.whole + rank() * range.part_numel;
       STRATA_CHECK(range.out == own || range.out + range.part_numel <= range.whole ||
                    range.out >= range.whole + size() * range.part_numel);
-      count(others() * range.part_numel * width_of(payload));
+      count_sum(size() * range.part_numel, range.part_numel, width_of(payload));
       if (payload == DType::kBF16) round_to_bf16(range.whole, size() * range.part_numel);
     }
     collective({.header = header_of(ranges, payload), .reduce = ranges}, [&] {
-      for (size_t i = 0; i < ranges.size(); ++i) reduce_one(i);
+      for (size_t i = 0; i < ranges.size(); ++i) reduce_one(i, payload);
     });
   }
 
   void all_reduce_sum(float* values, int64_t elements, DType payload) override {
     if (payload == DType::kBF16) round_to_bf16(values, elements);
-    count_sum(elements, sizeof(float), width_of(payload));
-    all_reduce(header_of_sum(elements, payload), values, sources_f32_, outputs_f32_);
+    count_whole_sum(elements, sizeof(float), width_of(payload));
+    all_reduce(header_of_sum(elements, payload), payload, values, sources_f32_, outputs_f32_);
   }
   void all_reduce_sum(double* values, int64_t elements) override {
-    count_sum(elements, sizeof(double), sizeof(double));
-    all_reduce(header_of("all_reduce f64", elements), values, sources_f64_, outputs_f64_);
+    count_whole_sum(elements, sizeof(double), sizeof(double));
+    all_reduce(header_of("all_reduce f64", elements), DType::kF32, values, sources_f64_,
+               outputs_f64_);
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
     STRATA_CHECK(root >= 0 && root < size());
-    if (rank() == root) count(others() * bytes);
+    if (rank() == root) sent_.between += (place_.nodes() - 1) * bytes;
+    if (place_.seat() == root % place_.near) sent_.within += (place_.near - 1) * bytes;
     collective({.header = header_of("broadcast", bytes, root), .from = data},
                [&] { copy_bytes(data, peer(root).from, bytes); });
   }
 
   void all_to_all(const AllToAll& exchange) override {
     const int64_t bytes = exchange.part_bytes;
-    count(others() * bytes);
+    sent_.within += (place_.near - 1) * bytes;
+    sent_.between += (size() - place_.near) * bytes;
     collective({.header = header_of("all_to_all", bytes), .from = exchange.send}, [&] {
       for (int r = 0; r < size(); ++r) {
         copy_bytes(byte_at(exchange.receive, r * bytes), byte_at(peer(r).from, rank() * bytes),
@@ -91,7 +98,7 @@ class LocalGroup final : public Group {
 
   void send(const Message& message) override {
     check_peer(message);
-    count(message.bytes);
+    (place_.is_near(message.peer) ? sent_.within : sent_.between) += message.bytes;
     meeting_->point.post(rank(), {message.data, message.bytes, message.peer, message.tag});
   }
 
@@ -111,14 +118,41 @@ class LocalGroup final : public Group {
   void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }
 
  private:
-  int64_t others() const { return size() - 1; }
-  void count(int64_t bytes) { sent_.within += bytes; }
   static int64_t width_of(DType payload) { return payload == DType::kBF16 ? 2 : 4; }
-  // Of a sum that every rank gets.
-  void count_sum(int64_t elements, int64_t width, int64_t wire) {
-    const int64_t part = ceil_div(elements, size());
-    const int64_t own = std::clamp<int64_t>(elements - rank() * part, 0, part);
-    count((elements - own) * wire + others() * own * width);
+
+  // Of parts of `part` elements, as many as there are of `count`: how many rank r has.
+  static int64_t part_of(int64_t count, int64_t part, int r) {
+    return std::clamp<int64_t>(count - r * part, 0, part);
+  }
+  // Calls function(rank, elements) for the parts of this rank's seat.
+  template <typename Function>
+  void each_part_of_seat(int64_t count, int64_t part, int seat, Function function) const {
+    for (int node = 0; node < place_.nodes(); ++node) {
+      const int r = place_.at(node, seat);
+      function(r, part_of(count, part, r));
+    }
+  }
+  // What processes would send.
+  void count_gather(int64_t count, int64_t part, int64_t width) {
+    sent_.between += (place_.nodes() - 1) * part_of(count, part, rank()) * width;
+    each_part_of_seat(count, part, place_.seat(), [&](int, int64_t elements) {
+      sent_.within += (place_.near - 1) * elements * width;
+    });
+  }
+  void count_sum(int64_t count, int64_t part, int64_t wire) {
+    for (int seat = 0; seat < place_.near; ++seat) {
+      each_part_of_seat(count, part, seat, [&](int r, int64_t elements) {
+        if (seat != place_.seat())
+          sent_.within += elements * wire;
+        else if (r != rank())
+          sent_.between += elements * wire;
+      });
+    }
+  }
+  void count_whole_sum(int64_t count, int64_t width, int64_t wire) {
+    const int64_t part = ceil_div(count, size());
+    count_sum(count, part, wire);
+    count_gather(count, part, width);
   }
 
   const Call& peer(int r) const { return meeting_->calls[static_cast<size_t>(r)]; }
@@ -150,19 +184,24 @@ class LocalGroup final : public Group {
   }
 
   // Only rank r touches part r of any contribution, so `out` may overlap this rank's own part.
-  void reduce_one(size_t i) {
+  void reduce_one(size_t i, DType payload) {
     const ReduceRange& mine = peer(rank()).reduce[i];
     for (int r = 0; r < size(); ++r) {
       sources_f32_[static_cast<size_t>(r)] = peer(r).reduce[i].whole + rank() * mine.part_numel;
     }
     float* const outputs[] = {mine.out};
-    ordered_sum<float, float>(sources_f32_, outputs, mine.part_numel);
+    ordered_sum<float, float, float>(sources_f32_, outputs, mine.part_numel, nesting_of(payload));
+  }
+
+  // Several machines' sums are rounded, too.
+  SumNesting nesting_of(DType payload) const {
+    return {static_cast<size_t>(place_.near), payload == DType::kBF16 && place_.nodes() > 1};
   }
 
   // Rank r sums part r and writes it to every rank; no other rank reads or writes that part.
   template <typename T>
-  void all_reduce(const CallHeader& header, T* values, std::vector<const T*>& sources,
-                  std::vector<T*>& outputs) {
+  void all_reduce(const CallHeader& header, DType payload, T* values,
+                  std::vector<const T*>& sources, std::vector<T*>& outputs) {
     collective({.header = header, .to = values}, [&] {
       const int64_t count = header.size;
       const int64_t part = ceil_div(count, size());
@@ -172,10 +211,11 @@ class LocalGroup final : public Group {
         outputs[i] = static_cast<T*>(peer(r).to) + first;
         sources[i] = outputs[i];
       }
-      ordered_sum<T, T>(sources, outputs, std::min(count - first, part));
+      ordered_sum<T, T, T>(sources, outputs, std::min(count - first, part), nesting_of(payload));
     });
   }
 
+  const NestPlace place_;
   // Shared by the ranks' groups, so that they may be destroyed in any order.
   const std::shared_ptr<Meeting> meeting_;
 
@@ -193,7 +233,11 @@ std::vector<std::unique_ptr<Group>> make_local_groups(int count, const GroupOpti
   STRATA_CHECK(count >= 1);
   const auto meeting = std::make_shared<Meeting>(count, options.deadline_s);
   std::vector<std::unique_ptr<Group>> groups;
-  for (int r = 0; r < count; ++r) groups.push_back(std::make_unique<LocalGroup>(r, count, meeting));
+  const int near = options.near > 0 ? options.near : count;
+  STRATA_CHECK(count % near == 0);
+  for (int r = 0; r < count; ++r) {
+    groups.push_back(std::make_unique<LocalGroup>(NestPlace{r, count, near}, meeting));
+  }
   return groups;
 }
 

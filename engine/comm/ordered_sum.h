@@ -11,37 +11,61 @@
 
 namespace strata::comm {
 
-// Sums that every group computes the same way:  out[i] = ((x0[i] + x1[i]) + x2[i]) + ...
-//
-// Accumulates in T, in the order of `sources`, which are of T or bf16. Each element is written to
-// all of `outputs`; an output may be one of the sources. Bits do not depend on how a range is split
-// into calls.
-template <typename T, typename Source>
-void ordered_sum(std::span<const Source* const> sources, std::span<T* const> outputs,
-                 int64_t count) {
-  const auto value_of = [](Source x) {
-    if constexpr (std::is_same_v<Source, T>) {
-      return x;
-    } else {
-      return from_bf16(x);
-    }
-  };
-  constexpr int64_t kBlock = 2048;  // 8 to 16 KiB: stays in the first-level cache
-  std::array<T, kBlock> sum;
-  for (int64_t first = 0; first < count; first += kBlock) {
-    const int64_t n = std::min(kBlock, count - first);
-    std::transform(sources[0] + first, sources[0] + first + n, sum.begin(), value_of);
-    for (const Source* source : sources.subspan(1)) {
-      const Source* x = source + first;
-      for (int64_t i = 0; i < n; ++i) sum[static_cast<size_t>(i)] += value_of(x[i]);
-    }
-    for (T* output : outputs) std::copy_n(sum.begin(), n, output + first);
+template <typename To, typename From>
+To converted(From x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else if constexpr (std::is_same_v<To, uint16_t>) {
+    return nearest_bf16(x);
+  } else {
+    return from_bf16(x);
   }
 }
 
 // To the nearest bf16, as which they are then sent.
 inline void round_to_bf16(float* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = from_bf16(nearest_bf16(values[i]));
+}
+
+// How sources nest: `near` of them at a time are of one machine, whose sums are then added, after
+// they have been rounded to bf16 if that is asked for.
+struct SumNesting {
+  size_t near = 0;  // 0: all
+  bool rounds = false;
+};
+
+// Sums that every group computes the same way:  out[i] = ((x0[i] + x1[i]) + x2[i]) + ...
+// and of machines that have summed theirs.
+//
+// Accumulates in T, in the order of `sources`, which are of T or bf16, as outputs are. Each element
+// is written to all of `outputs`; an output may be one of the sources. Bits do not depend on how a
+// range is split into calls.
+template <typename T, typename Source, typename Output>
+void ordered_sum(std::span<const Source* const> sources, std::span<Output* const> outputs,
+                 int64_t count, const SumNesting& nesting = {}) {
+  constexpr int64_t kBlock = 2048;  // 8 to 16 KiB: stays in the first-level cache
+  const size_t near = nesting.near > 0 ? nesting.near : sources.size();
+  std::array<T, kBlock> sum, more;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t n = std::min(kBlock, count - first);
+    for (size_t machine = 0; machine < sources.size(); machine += near) {
+      auto& own = machine == 0 ? sum : more;
+      const Source* x = sources[machine] + first;
+      std::transform(x, x + n, own.begin(), converted<T, Source>);
+      for (const Source* source : sources.subspan(machine + 1, near - 1)) {
+        x = source + first;
+        for (int64_t i = 0; i < n; ++i) own[static_cast<size_t>(i)] += converted<T>(x[i]);
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (nesting.rounds) round_to_bf16(own.data(), n);
+      }
+      if (machine == 0) continue;
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) sum[i] += more[i];
+    }
+    for (Output* output : outputs) {
+      std::transform(sum.begin(), sum.begin() + n, output + first, converted<Output, T>);
+    }
+  }
 }
 
 }  // namespace strata::comm

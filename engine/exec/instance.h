@@ -87,9 +87,9 @@ struct Instance {
   double end_s = 0;
   std::vector<double> use_s;  // by use of a caller that computes, over all micro-batches
   std::array<double, plan::kLaneCount> busy_s = {};
-  std::array<double, plan::kLaneCount> stall_s = {};        // of compute, by the lane it waited for
-  std::array<int64_t, plan::kLaneCount> nvme_bytes = {};    // moved by each I/O lane
-  std::array<comm::SentBytes, plan::kLaneCount> sent = {};  // by each lane between ranks
+  std::array<double, plan::kLaneCount> stall_s = {};      // of compute, by the lane it waited for
+  std::array<int64_t, plan::kLaneCount> nvme_bytes = {};  // moved by each I/O lane
+  std::array<SentBytes, plan::kLaneCount> sent = {};      // by each lane between ranks
   std::vector<std::vector<MeasuredTime>> times;  // by lane, when record_times; see kMostTimes
   std::vector<MeasuredStall> stalls;             // when record_times
 

@@ -18,7 +18,9 @@ LocalMesh::LocalMesh(const plan::Mesh& mesh, const comm::GroupOptions& options)
     for (int name = 0; name < plan::kGroupCount; ++name) {
       const auto members = of_rank.members_of(static_cast<plan::GroupName>(name));
       if (members.size == 1 || members.first != of_rank.rank) continue;
-      for (auto& group : comm::make_local_groups(members.size, options)) {
+      comm::GroupOptions of_group = options;
+      of_group.near = of_rank.together(members);
+      for (auto& group : comm::make_local_groups(members.size, of_group)) {
         const int rank = members.first + group->rank() * members.stride;
         ranks_[static_cast<size_t>(rank)][static_cast<size_t>(name)] = group.get();
         owned_.push_back(std::move(group));

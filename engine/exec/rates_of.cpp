@@ -74,15 +74,12 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
     rates.upload_bytes_per_s = link(machine.upload_bytes_per_s);
     rates.download_bytes_per_s = link(machine.download_bytes_per_s);
   }
-  // Ranks of one node exchange through its memory, others over the network.
-  const double network = first_of(machine.network_bytes_per_s, kAssumedNetworkBytesPerS);
-  rates.comm_bytes_per_s = context.nodes > 1 ? part_of(network, context) : memory / 2;
-  // Such ranks follow each other, so they are of one node where their number divides its ranks.
-  const auto rate_of = [&](int64_t ranks) {
-    return context.ranks % ranks == 0 ? memory / 2 : rates.comm_bytes_per_s;
-  };
-  rates.comm_inner_bytes_per_s = rate_of(context.inner_ranks);
-  rates.comm_shard_bytes_per_s = rate_of(context.copy_ranks);
+  // Ranks of one node exchange through its memory: threads copy a byte once, processes twice.
+  rates.comm_within_bytes_per_s = memory / (context.processes ? 4 : 2);
+  if (context.nodes > 1) {
+    const double network = first_of(machine.network_bytes_per_s, kAssumedNetworkBytesPerS);
+    rates.comm_between_bytes_per_s = part_of(network, context);
+  }
   return rates;
 }
 
@@ -103,9 +100,8 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
   }
   rates.transfer_latency_s = rates.comm_latency_s = machine.op_overhead_s;
   if (context.discrete) {
-    rates.comm_bytes_per_s = through_host(rates.comm_bytes_per_s, rates);
-    rates.comm_inner_bytes_per_s = through_host(rates.comm_inner_bytes_per_s, rates);
-    rates.comm_shard_bytes_per_s = through_host(rates.comm_shard_bytes_per_s, rates);
+    rates.comm_within_bytes_per_s = through_host(rates.comm_within_bytes_per_s, rates);
+    rates.comm_between_bytes_per_s = through_host(rates.comm_between_bytes_per_s, rates);
   }
   return rates;
 }

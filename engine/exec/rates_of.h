@@ -18,8 +18,7 @@ struct RateContext {
   // Ranks of a node. They share its drives, memory and, unless they have devices, its cores.
   int64_t ranks = 1;
   int64_t nodes = 1;
-  int64_t inner_ranks = 1;         // that exchange within layers
-  int64_t copy_ranks = 1;          // that share one copy of the state
+  bool processes = false;          // the ranks of a node are, and not threads
   int64_t device_ranks = 1;        // that share one GPU
   bool discrete = false;           // the device has memory of its own
   double compute_flops_per_s = 0;  // of this model (probe_compute); 0: use the profile

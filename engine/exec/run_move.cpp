@@ -27,7 +27,7 @@ void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
 
 void Executor::Impl::run_between_ranks(const plan::Op& op, Instance& instance) {
   const comm::Group& group = group_of(op);
-  const comm::SentBytes before = group.sent();
+  const SentBytes before = group.sent();
   if (op.kind == plan::OpKind::kGather) {
     run_gather(op, instance);
   } else if (op.kind == plan::OpKind::kReduce) {

@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/plan/memory_map.h"
+#include "engine/plan/sent_bytes.h"
 
 namespace strata::plan {
 namespace {
@@ -144,7 +145,14 @@ void count_nvme(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
 
 void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, LowerBound& bound) {
   const Mesh& mesh = in.mesh;
-  const auto from_others = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
+  const SentCounter counter(mesh);
+  // Of bytes that all ranks of a group have together, each sends its part to the others.
+  const auto exchange = [&](GroupName group, double bytes) {
+    const SentBytes& sent = counter.of_a_byte(group);
+    const double part = bytes / mesh.size_of(group);
+    bound.comm_within_bytes += part * static_cast<double>(sent.within);
+    bound.comm_between_bytes += part * static_cast<double>(sent.between);
+  };
   const bool sharded_weights = mesh.weight_shards() > 1;
   const bool sharded_state = mesh.state_shards() > 1;
   // When every rank has all weights, only updated weights are exchanged; when every rank has all
@@ -154,10 +162,10 @@ void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
                                           : sizes.whole_gradients;
   const double share = static_cast<double>(bytes_of(mesh.reduce_dtype)) / kGradientWidth;
   const double reduced = share * least_gradient_moves(sizes, budget, bound.passes);
-  bound.comm_bytes = from_others(mesh.shards()) * (gathered + reduced);
+  exchange(GroupName::kShard, gathered + reduced);
   // The copies sum their parts, and each copy gets the whole sum.
   const double part = shard::share_of(sizes.whole_gradients, mesh.gradient_shards());
-  bound.comm_bytes += from_others(mesh.replicate) * (share + 1) * part;
+  exchange(GroupName::kReplicate, (share + 1) * part);
 }
 
 double over(double amount, double rate) {
@@ -204,8 +212,7 @@ void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
   }
   least(Resource::kUpload) = over(bound.upload_bytes, rates.upload_bytes_per_s);
   least(Resource::kDownload) = over(bound.download_bytes, rates.download_bytes_per_s);
-  least(Resource::kComm) =
-      over(bound.comm_bytes, std::max(rates.comm_bytes_per_s, rates.comm_shard_bytes_per_s));
+  least(Resource::kComm) = rates.exchange_s(bound.comm_within_bytes, bound.comm_between_bytes);
 
   const auto largest = std::max_element(bound.least_s.begin(), bound.least_s.end());
   bound.step_s = *largest;

@@ -85,7 +85,8 @@ struct LowerBound {
   double memory_bytes = 0;
   double upload_bytes = 0;
   double download_bytes = 0;
-  double comm_bytes = 0;
+  double comm_within_bytes = 0;   // between ranks of a machine
+  double comm_between_bytes = 0;  // and to other machines
 };
 
 // The least over all g; or over those in `passes`, ascending, where there are some.

@@ -97,6 +97,8 @@ struct Mesh {
   int tensor = 1;
   int pipeline = 1;
   int context = 1;
+  // Ranks of a machine, which follow each other; 0: all are on one. Sums nest by machine.
+  int node_ranks = 0;
   // As which gradients go to the ranks that sum them, in fp32: kF32, or kBF16, which rounds them.
   DType reduce_dtype = DType::kF32;
   int stage_ranks() const { return world / pipeline; }
@@ -143,6 +145,8 @@ struct Mesh {
     }
     return {rank - tensor_rank(), 1, tensor};
   }
+  // How many members are on one machine: they follow each other, as many on each; or else 1.
+  int together(const Members& members) const;
   // Groups that a gradient is summed over, and a norm partial.
   int reductions() const { return (shards() > 1 ? 1 : 0) + (replicate > 1 ? 1 : 0); }
   int norm_reductions() const { return (gradient_shards() > 1 ? 1 : 0) + (tensor > 1 ? 1 : 0); }

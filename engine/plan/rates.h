@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+
+#include "engine/base/node_ranks.h"
 #include "engine/plan/op.h"
 
 namespace strata::plan {
@@ -34,16 +37,17 @@ struct Rates {
   double device_shared_speed = 0.5;
   double upload_bytes_per_s = 0;
   double download_bytes_per_s = 0;
-  double transfer_latency_s = 0;      // of each upload and download
-  double comm_bytes_per_s = 0;        // between copies of the state, and between stages
-  double comm_shard_bytes_per_s = 0;  // within a copy; 0: as between copies
-  double comm_inner_bytes_per_s = 0;  // within layers; 0: as between copies
-  double exchange_bytes_per_s(GroupName group) const {
-    const bool is_inner = comm_lane_of(group) == Lane::kCommInner;
-    const double own = is_inner                     ? comm_inner_bytes_per_s
-                       : group == GroupName::kShard ? comm_shard_bytes_per_s
-                                                    : 0;
-    return own > 0 ? own : comm_bytes_per_s;
+  double transfer_latency_s = 0;  // of each upload and download
+  // What a rank sends to ranks of its machine, and to those of others: its share of the network.
+  double comm_within_bytes_per_s = 0;
+  double comm_between_bytes_per_s = 0;
+  // Of what a rank sends: what a machine's ranks share moves while pieces come from others.
+  double exchange_s(double within, double between) const {
+    return std::max(within > 0 ? within / comm_within_bytes_per_s : 0,
+                    between > 0 ? between / comm_between_bytes_per_s : 0);
+  }
+  double exchange_s(const SentBytes& sent) const {
+    return exchange_s(static_cast<double>(sent.within), static_cast<double>(sent.between));
   }
   double comm_latency_s = 0;  // of each collective
 };

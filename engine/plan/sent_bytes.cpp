@@ -9,6 +9,8 @@
 namespace strata::plan {
 namespace {
 
+constexpr int64_t kPartialWidth = sizeof(double);  // of norms
+
 // What an op reads and writes, without its bounce buffer.
 struct Exchanged {
   int64_t read = 0;
@@ -24,80 +26,132 @@ Exchanged exchanged(const Program& program, const Op& op) {
   return bytes;
 }
 
-class Counter {
- public:
-  Counter(const Plan& plan, const model::ModelSpec& spec) : plan_(plan), spec_(spec) {}
-
-  int64_t of(const Program& program, const Op& op) const {
-    const int64_t others = plan_.mesh.size_of(op.group) - 1;
-    const Exchanged bytes = exchanged(program, op);
-    switch (op.kind) {
-      case OpKind::kSend:
-        return bytes.read;
-      case OpKind::kGather:  // reads its part
-        return others * bytes.read;
-      case OpKind::kReduce:
-        if (op.group == GroupName::kPipeline) return of_norm_sum();
-        if (op.segment < 0) return of_whole_sum(op, bytes.read, kNormWidth, kNormWidth);
-        if (op.group == GroupName::kContext) return others * bytes.written;
-        return of_sum(program, op);
-      default:
-        return 0;
-    }
-  }
-
- private:
-  static constexpr int64_t kNormWidth = sizeof(double);
-
-  int64_t of_sum(const Program& program, const Op& op) const {
-    const bool is_gradient = program.accesses_of(op).front().value.kind == ValueKind::kGradient;
-    const bool narrow = is_gradient && plan_.mesh.reduce_dtype == DType::kBF16;
-    const int64_t wire = narrow ? 2 : kGradientWidth;
-    const Exchanged bytes = exchanged(program, op);
-    const int64_t others = plan_.mesh.size_of(op.group) - 1;
-    const bool keeps_part = op.group == GroupName::kShard && plan_.mesh.gradient_shards() > 1;
-    if (keeps_part) return others * bytes.written / kGradientWidth * wire;
-    int64_t sum = 0;
-    for (const Access& access : program.accesses_of(op)) {
-      if (access.mode == Mode::kRead) {
-        sum += of_whole_sum(op, access.bytes, kGradientWidth, wire);
-      }
-    }
-    return sum;
-  }
-
-  // Each rank sums a part and sends it to all others.
-  int64_t of_whole_sum(const Op& op, int64_t bytes, int64_t width, int64_t wire) const {
-    const int64_t ranks = plan_.mesh.size_of(op.group);
-    const int64_t count = bytes / width;
-    const int64_t part = ceil_div(count, ranks);
-    const int place = plan_.mesh.members_of(op.group).index_of(plan_.mesh.rank);
-    const int64_t own = std::clamp<int64_t>(count - place * part, 0, part);
-    return (count - own) * wire + own * width * (ranks - 1);
-  }
-
-  // From section to section, then from the last rank to all.
-  int64_t of_norm_sum() const {
-    const int ranks = plan_.mesh.pipeline;
-    int64_t messages = plan_.mesh.stage() == ranks - 1 ? ranks - 1 : 0;
-    for (const model::Section& section : spec_.stage.sections) {
-      messages += section.number + 1 < spec_.stage.route.sections();
-    }
-    return messages * kNormBytes;
-  }
-
-  const Plan& plan_;
-  const model::ModelSpec& spec_;
-};
-
 }  // namespace
 
-int64_t sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name) {
-  const Counter counter(plan, spec);
+SentCounter::SentCounter(const Mesh& mesh) : mesh_(mesh) {
+  for (int name = 0; name < kGroupCount; ++name) {
+    Circle& circle = circles_[static_cast<size_t>(name)];
+    circle.members = mesh.members_of(static_cast<GroupName>(name));
+    circle.near = mesh.together(circle.members);
+    circle.own = circle.members.index_of(mesh.rank);
+    circle.of_a_byte.within = (circle.near - 1) * circle.nodes();
+    for (int place = circle.own % circle.near; place < circle.members.size; place += circle.near) {
+      if (place == circle.own) continue;
+      ++(is_near(circle, place) ? circle.of_a_byte.within : circle.of_a_byte.between);
+    }
+  }
+}
+
+// Also of a group that lies unevenly, where `near` is 1.
+bool SentCounter::is_near(const Circle& circle, int place) const {
+  const int rank = circle.members.first + place * circle.members.stride;
+  return mesh_.node_ranks == 0 || rank / mesh_.node_ranks == mesh_.rank / mesh_.node_ranks;
+}
+
+SentBytes SentCounter::of(const Program& program, const Op& op) const {
+  const Exchanged bytes = exchanged(program, op);
+  const Circle& circle = circle_of(op);
+  switch (op.kind) {
+    case OpKind::kSend:
+      return of_message(program, op);
+    case OpKind::kGather:  // reads its part
+      return circle.of_a_byte * bytes.read;
+    case OpKind::kReduce:
+      if (op.group == GroupName::kPipeline) return {};
+      if (op.segment < 0) return of_whole_sum(circle, bytes.read, kPartialWidth, kPartialWidth);
+      if (op.group == GroupName::kContext) return circle.of_a_byte * bytes.written;
+      return of_sum(program, op);
+    default:
+      return {};
+  }
+}
+
+SentBytes SentCounter::moved_by(const Program& program, const Op& op) const {
+  return op.kind == OpKind::kRecv ? of_message(program, op) : of(program, op);
+}
+
+// On the ring of stages, forward or back.
+SentBytes SentCounter::of_message(const Program& program, const Op& op) const {
+  const Access& access = program.accesses_of(op).front();
+  const bool back = access.value.kind == ValueKind::kActivationGradient;
+  const Circle& circle = circle_of(op);
+  const int ranks = circle.members.size;
+  const int step = (op.kind == OpKind::kSend) == back ? ranks - 1 : 1;
+  const bool near = is_near(circle, (circle.own + step) % ranks);
+  return {.within = near ? access.bytes : 0, .between = near ? 0 : access.bytes};
+}
+
+SentBytes SentCounter::of_sum(const Program& program, const Op& op) const {
+  const bool is_gradient = program.accesses_of(op).front().value.kind == ValueKind::kGradient;
+  const bool narrow = is_gradient && mesh_.reduce_dtype == DType::kBF16;
+  const int64_t wire = narrow ? 2 : kGradientWidth;
+  const Circle& circle = circle_of(op);
+  const bool keeps_part = op.group == GroupName::kShard && mesh_.gradient_shards() > 1;
+  if (keeps_part) {
+    return circle.of_a_byte * (exchanged(program, op).written / kGradientWidth * wire);
+  }
+  SentBytes sum;
+  for (const Access& access : program.accesses_of(op)) {
+    if (access.mode == Mode::kRead) {
+      sum += of_whole_sum(circle, access.bytes, kGradientWidth, wire);
+    }
+  }
+  return sum;
+}
+
+// Each rank sums a part, and all get it.
+SentBytes SentCounter::of_whole_sum(const Circle& circle, int64_t bytes, int64_t width,
+                                    int64_t wire) const {
+  const int64_t count = bytes / width;
+  const int64_t part = ceil_div(count, circle.members.size);
+  const auto part_of = [&](int place) {
+    return std::clamp<int64_t>(count - place * part, 0, part);
+  };
+  const int own_seat = circle.own % circle.near;
+  SentBytes sent;
+  for (int place = 0; place < circle.members.size; ++place) {
+    if (place == circle.own) continue;
+    const bool near = is_near(circle, place);
+    if (place % circle.near != own_seat) {
+      sent.within += part_of(place) * wire;
+    } else {
+      (near ? sent.within : sent.between) += part_of(place) * wire + part_of(circle.own) * width;
+    }
+  }
+  for (int place = own_seat; place < circle.members.size; place += circle.near) {
+    sent.within += (circle.near - 1) * part_of(place) * width;
+  }
+  return sent;
+}
+
+// From section to section, then from the last rank to all: to one rank of each machine, which
+// shares it.
+SentBytes SentCounter::of_norm_sum(const model::Stage& stage) const {
+  const Circle& circle = circles_[static_cast<size_t>(GroupName::kPipeline)];
+  SentBytes sent;
+  const auto count = [&](int place) {
+    (is_near(circle, place) ? sent.within : sent.between) += kNormBytes;
+  };
+  for (const model::Section& section : stage.sections) {
+    const int next = section.number + 1;
+    if (next < stage.route.sections()) count(stage.route.rank_of(next));
+  }
+  const int root = circle.members.size - 1;
+  if (circle.own % circle.near != root % circle.near) return sent;
+  sent.within += (circle.near - 1) * kNormBytes;
+  if (circle.own != root) return sent;
+  for (int place = root - circle.near; place >= 0; place -= circle.near) count(place);
+  return sent;
+}
+
+SentBytes sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name) {
+  const SentCounter counter(plan.mesh);
   const Program& program = plan.program(name);
-  int64_t sum = 0;
+  SentBytes sum;
   for (const Op& op : program.ops) {
-    if (is_comm_lane(op.lane)) sum += counter.of(program, op);
+    if (!is_comm_lane(op.lane)) continue;
+    const bool of_stages = op.kind == OpKind::kReduce && op.group == GroupName::kPipeline;
+    sum += of_stages ? counter.of_norm_sum(spec.stage) : counter.of(program, op);
   }
   return sum;
 }

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <numeric>
 #include <queue>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "engine/plan/drive_model.h"
 #include "engine/plan/op_contract.h"
+#include "engine/plan/sent_bytes.h"
 
 namespace strata::plan {
 namespace {
@@ -103,6 +103,7 @@ class Simulation {
         duration_s_(duration_s),
         fixed_(fixed),
         chained_(name == ProgramName::kStep),
+        sent_(plan.mesh),
         drive_(rates, plan.io_depth) {
     STRATA_CHECK(options.copies >= 1 && plan.io_depth >= 1);
     STRATA_CHECK(!fixed || duration_s.size() == program_.ops.size());
@@ -221,7 +222,8 @@ class Simulation {
       case Lane::kCommInner:
       case Lane::kComm:
       case Lane::kCommStage:
-        return move(rates_.exchange_bytes_per_s(op.group), rates_.comm_latency_s);
+        return end_after(name, number,
+                         rates_.comm_latency_s + rates_.exchange_s(sent_.moved_by(program_, op)));
       case Lane::kUpdate:
         update_ = {true, link_s(op, rates_.device_memory_bytes_per_s,
                                 rates_.compute_overhead_s * parts(op))};
@@ -414,6 +416,7 @@ class Simulation {
   const std::span<const double> duration_s_;
   const bool fixed_;
   const bool chained_;
+  const SentCounter sent_;
 
   double now_s_ = 0;
   std::array<LaneState, kLaneCount> lanes_;
@@ -431,10 +434,6 @@ class Simulation {
 };
 
 }  // namespace
-
-double Stall::total_s() const {
-  return std::accumulate(direct_s.begin(), direct_s.end(), 0.0);
-}
 
 SimulationResult simulate(const Plan& plan, ProgramName name, const Rates& rates,
                           const SimulationOptions& options) {

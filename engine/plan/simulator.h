@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,10 +20,10 @@
 // as the waits allow; a copy of any other program starts when the one before has ended.
 //
 // Durations: fetches and spills share the drive (drive_model.h); compute ops take flops, optimizer
-// ops bytes of memory traffic, and these two lanes share the cores as Rates says; the rest takes
-// bytes over the rate of its link plus a latency. An op of several chunks takes the latency or
-// overhead of each. Convert and Save, on the optimizer lane, take
-// bytes at the drive's rate. An op of no bytes or flops takes its overhead.
+// ops bytes of memory traffic, and these two lanes share the cores as Rates says. An exchange takes
+// what the rank sends (Rates::exchange_s), the rest bytes over the rate of its link, both plus a
+// latency. An op of several chunks takes the latency or overhead of each. Convert and Save, on the
+// optimizer lane, take bytes at the drive's rate. An op of no bytes or flops takes its overhead.
 namespace strata::plan {
 
 struct SimulationOptions {
@@ -41,7 +42,7 @@ struct PredictedTime {
 struct Stall {
   std::array<double, kLaneCount> direct_s = {};
   std::array<double, kLaneCount> root_s = {};
-  double total_s() const;
+  double total_s() const { return std::accumulate(direct_s.begin(), direct_s.end(), 0.0); }
 };
 
 // What can work at the same time in a step. A set of them is a sum of bits.

@@ -35,7 +35,7 @@ struct StepMetrics {
   int64_t nvme_read_bytes = 0;
   int64_t nvme_write_bytes = 0;
   int64_t file_read_bytes = 0;  // frozen weights, from the model's own files
-  comm::SentBytes sent = {};    // by all ranks
+  SentBytes sent = {};          // by all ranks
   double epoch = 0;             // how often the run has used the data by then
   double time_s = 0;            // when the record was made, since 1970 (UTC)
 

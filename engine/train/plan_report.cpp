@@ -88,8 +88,8 @@ namespace {
 void add_bytes(const RunPlan& run, PlanReport& report) {
   const int64_t each = run.input.mesh.world / std::ssize(run.ranks);
   for (const plan::Plan& plan : run.ranks) {
-    report.sent_bytes +=
-        each * plan::sent_bytes(plan, run.spec_of(plan.mesh.rank), plan::ProgramName::kStep);
+    report.sent +=
+        plan::sent_bytes(plan, run.spec_of(plan.mesh.rank), plan::ProgramName::kStep) * each;
     for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
       const bool reads = op.lane == Lane::kReadWeights || op.lane == Lane::kReadState;
       if (reads) report.read_bytes += each * op.bytes;
@@ -187,7 +187,8 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
   root.set("file_read_bytes", report.file_bytes);
   root.set("nvme_write_bytes", report.write_bytes);
-  root.set("sent_bytes", report.sent_bytes);
+  root.set("sent_bytes", report.sent.all());
+  root.set("sent_between_machines_bytes", report.sent.between);
   root.set("checkpoint_bytes", report.checkpoint_bytes);
   root.set("state_bytes_per_parameter", report.state_bytes_per_parameter);
   config::Json whole = config::Json::object();

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/node_ranks.h"
 #include "engine/config/json.h"
 #include "engine/plan/simulator.h"
 #include "engine/train/run_plan.h"
@@ -29,7 +30,7 @@ struct PlanReport {
   plan::SimulationResult simulated;  // of one steady step
   int64_t read_bytes = 0;            // in a step, all ranks: from NVMe and the model's files
   int64_t write_bytes = 0;
-  int64_t sent_bytes = 0;  // in a step, by all ranks to each other
+  SentBytes sent;          // in a step, by all ranks to each other
   int64_t file_bytes = 0;  // of read_bytes: frozen weights from the model's files
   double parameters = 0;
   double trained_parameters = 0;

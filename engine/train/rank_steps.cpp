@@ -49,7 +49,7 @@ void RankTrainer::finish(TrainResult& result) {
       0, static_cast<double>(nvme_bytes_read(*instance)),
       static_cast<double>(instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)]),
       static_cast<double>(file_bytes_)};
-  for (const comm::SentBytes& sent : instance->sent) {
+  for (const SentBytes& sent : instance->sent) {
     sums[4] += static_cast<double>(sent.within);
     sums[5] += static_cast<double>(sent.between);
   }

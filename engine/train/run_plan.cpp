@@ -107,6 +107,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .tensor = static_cast<int>(options.tensor_ranks),
                 .pipeline = static_cast<int>(options.pipeline_ranks),
                 .context = static_cast<int>(options.context_ranks),
+                .node_ranks = static_cast<int>(ranks_on_node(options, facts)),
                 .reduce_dtype = options.reduce_dtype};
   input.windows = windows_of(options).front();
   input.inference = facts.inference;
@@ -412,8 +413,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
       .threads = static_cast<int>(run.threads),
       .ranks = ranks_on_node(options, facts),
       .nodes = ceil_div(options.ranks, ranks_on_node(options, facts)),
-      .inner_ranks = options.tensor_ranks * options.context_ranks,
-      .copy_ranks = options.ranks / (options.pipeline_ranks * options.copies()),
+      .processes = facts.processes,
       .device_ranks = ranks_on_device(options, facts),
       .discrete = run.input.device.discrete,
       .compute_flops_per_s = facts.compute_flops_per_s};

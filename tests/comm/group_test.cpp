@@ -40,15 +40,22 @@ std::vector<float> contribution(int rank, uint64_t call, int64_t count) {
   return values;
 }
 
-// The specification: one addition after the other, in rank order, of what is sent.
-std::vector<float> sum_in_rank_order(int size, uint64_t call, int64_t count,
+// The specification: one addition after the other, in rank order, of what is sent; with several
+// machines of `near` ranks, of their sums.
+std::vector<float> sum_in_rank_order(int size, int near, uint64_t call, int64_t count,
                                      DType payload = DType::kF32) {
+  const auto sent = [&](float x) {
+    return payload == DType::kBF16 ? from_bf16(nearest_bf16(x)) : x;
+  };
   std::vector<float> sum(static_cast<size_t>(count));
-  for (int r = 0; r < size; ++r) {
-    for (size_t i = 0; i < sum.size(); ++i) {
-      float x = sample(r, call, static_cast<int64_t>(i));
-      if (payload == DType::kBF16) x = from_bf16(nearest_bf16(x));
-      sum[i] = r == 0 ? x : sum[i] + x;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    for (int machine = 0; machine < size; machine += near) {
+      float own = sent(sample(machine, call, static_cast<int64_t>(i)));
+      for (int r = machine + 1; r < machine + near; ++r) {
+        own += sent(sample(r, call, static_cast<int64_t>(i)));
+      }
+      if (near < size) own = sent(own);
+      sum[i] = machine == 0 ? own : sum[i] + own;
     }
   }
   return sum;
@@ -109,7 +116,8 @@ TEST_P(GroupOf, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
       for (uint64_t call = 0; call < 12; ++call) {
         const int64_t part = static_cast<int64_t>(Philox(3).u64(call, 1) % 5000);
         const int64_t count = part * size;
-        const std::vector<float> expected = sum_in_rank_order(size, call, count);
+        const std::vector<float> expected =
+            sum_in_rank_order(size, near_of(GetParam(), size), call, count);
         const int64_t first = group.rank() * part;
 
         std::vector<float> reduced = contribution(group.rank(), call, count);
@@ -129,7 +137,8 @@ TEST_P(GroupOf, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
         EXPECT_TRUE(same_bits(all, expected)) << "size " << size << " call " << call;
 
         if (size == 1) continue;
-        const auto rounded = sum_in_rank_order(size, call, count, DType::kBF16);
+        const auto rounded =
+            sum_in_rank_order(size, near_of(GetParam(), size), call, count, DType::kBF16);
         group.reduce_chunks(std::array{ReduceRange{apart.data(), part, own.data()}}, DType::kBF16);
         EXPECT_TRUE(
             same_bits(own, std::span(rounded).subspan(static_cast<size_t>(first), own.size())));
@@ -143,10 +152,12 @@ TEST_P(GroupOf, SumsOfSizesThatRanksDoNotDivide) {
     for (const int64_t count : {1, 2, 3, 5, 4097, 1'100'003}) {
       std::vector<float> all = contribution(group.rank(), 9, count);
       group.all_reduce_sum(all.data(), count);
-      EXPECT_TRUE(same_bits(all, sum_in_rank_order(4, 9, count))) << count;
+      EXPECT_TRUE(same_bits(all, sum_in_rank_order(4, near_of(GetParam(), 4), 9, count))) << count;
       all = contribution(group.rank(), 9, count);
       group.all_reduce_sum(all.data(), count, DType::kBF16);
-      EXPECT_TRUE(same_bits(all, sum_in_rank_order(4, 9, count, DType::kBF16))) << count;
+      EXPECT_TRUE(
+          same_bits(all, sum_in_rank_order(4, near_of(GetParam(), 4), 9, count, DType::kBF16)))
+          << count;
     }
     float odd[] = {std::nanf(""), -HUGE_VALF, 0x1.01p0f};
     group.all_reduce_sum(odd, 3, DType::kBF16);
@@ -190,7 +201,9 @@ TEST_P(GroupOf, RandomCallsUnderLoad) {
       switch (draw[0] % 4) {
         case 0:
           group.all_reduce_sum(whole.data(), part * kSize);
-          ASSERT_TRUE(same_bits(whole, sum_in_rank_order(kSize, call, part * kSize))) << call;
+          ASSERT_TRUE(same_bits(
+              whole, sum_in_rank_order(kSize, near_of(GetParam(), kSize), call, part * kSize)))
+              << call;
           break;
         case 1:
           group.gather(whole.data(), part * 4);

@@ -30,6 +30,7 @@ TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
     const model::ModelSpec spec = test::random_spec(draw, world, true);
     plan::PlanInput input = test::random_input(draw, spec, world);
     input.mesh.reduce_dtype = seed % 2 == 0 ? DType::kBF16 : DType::kF32;
+    input.mesh.node_ranks = world % 2 == 0 ? world / 2 : 0;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
@@ -103,6 +104,7 @@ TEST_F(Ranks, OfAnyNumberStageAndPlaceHaveTheLossesOfOne) {
     }
     for (int stage = 0; stage <= 3; ++stage) {
       input.mesh = {.world = world, .zero_stage = stage};
+      if (world == 4) input.mesh.node_ranks = 2;
       for (const plan::Placement& placement :
            {test::all_in_memory(input), test::random_placement(draw, input),
             plan::smallest_placement(input)}) {
@@ -120,6 +122,7 @@ TEST_F(Ranks, OfAnyNumberStageAndPlaceHaveTheLossesOfOne) {
 plan::PlanInput hybrid(const model::ModelSpec& spec, test::Draw& draw) {
   plan::PlanInput input = test::random_input(draw, spec, 4);
   input.mesh.replicate = 2;
+  input.mesh.node_ranks = 2;  // a copy on each of two machines
   return input;
 }
 

@@ -53,7 +53,7 @@ Rates drive_alone() {
   Rates rates;
   rates.read_bytes_per_s = rates.write_bytes_per_s = 1;
   rates.matmul_flops_per_s = rates.memory_bytes_per_s = 1e18;
-  rates.upload_bytes_per_s = rates.download_bytes_per_s = rates.comm_bytes_per_s = 1e18;
+  rates.upload_bytes_per_s = rates.download_bytes_per_s = rates.comm_within_bytes_per_s = 1e18;
   return rates;
 }
 
@@ -268,16 +268,16 @@ TEST(LowerBound, RanksShareTheStateAndExchangeTheRest) {
   const LowerBound sharded = lower_bound(input, rates);
   EXPECT_DOUBLE_EQ(sharded.nvme_read_bytes, 20000);
   EXPECT_DOUBLE_EQ(sharded.nvme_write_bytes, 18000);
-  EXPECT_DOUBLE_EQ(sharded.comm_bytes, 0.75 * (20000 + 24000));
+  EXPECT_DOUBLE_EQ(sharded.comm_within_bytes, 0.75 * (20000 + 24000));
   input.mesh.zero_stage = 1;
   const LowerBound whole_weights = lower_bound(input, rates);
   EXPECT_DOUBLE_EQ(whole_weights.nvme_read_bytes, 20000 + 15000);
-  EXPECT_DOUBLE_EQ(whole_weights.comm_bytes, 0.75 * (12000 + 24000));
+  EXPECT_DOUBLE_EQ(whole_weights.comm_within_bytes, 0.75 * (12000 + 24000));
   input.mesh.zero_stage = 0;
   const LowerBound replicated = lower_bound(input, rates);
   EXPECT_DOUBLE_EQ(replicated.nvme_read_bytes, 80000);
-  EXPECT_DOUBLE_EQ(replicated.comm_bytes, 0.75 * (24000 + 24000));
-  rates.comm_bytes_per_s = 1e-3;
+  EXPECT_DOUBLE_EQ(replicated.comm_within_bytes, 0.75 * (24000 + 24000));
+  rates.comm_within_bytes_per_s = 1e-3;
   EXPECT_EQ(lower_bound(input, rates).binding, Resource::kComm);
 }
 

@@ -241,7 +241,7 @@ Rates plain_rates() {
   Rates rates;
   rates.read_bytes_per_s = rates.write_bytes_per_s = 1e9;
   rates.matmul_flops_per_s = 20e9;
-  rates.memory_bytes_per_s = rates.comm_bytes_per_s = 20e9;
+  rates.memory_bytes_per_s = rates.comm_within_bytes_per_s = 20e9;
   return rates;
 }
 

@@ -7,7 +7,7 @@
 
 namespace strata::plan {
 
-// Programs by hand: ops with a lane, an amount and waits, without accesses.
+// Programs by hand: ops with a lane, an amount and waits.
 class ProgramBuilder {
  public:
   explicit ProgramBuilder(ProgramName name) { program_.name = name; }
@@ -35,6 +35,18 @@ class ProgramBuilder {
     return *this;
   }
 
+  // The last op reads so many bytes.
+  ProgramBuilder& reads(int64_t bytes) {
+    last().access_begin = static_cast<uint32_t>(program_.accesses.size());
+    Access access;
+    access.value.kind = ValueKind::kPlane;
+    access.mode = Mode::kRead;
+    access.bytes = bytes;
+    program_.accesses.push_back(access);
+    last().access_end = static_cast<uint32_t>(program_.accesses.size());
+    return *this;
+  }
+
   Op& last() { return program_.ops.back(); }
 
   Plan plan(int io_depth = 8) const {
@@ -48,7 +60,9 @@ class ProgramBuilder {
   static OpKind kind_on(Lane lane) {
     constexpr OpKind kKinds[kLaneCount] = {OpKind::kForward,  OpKind::kOptimize, OpKind::kUpload,
                                            OpKind::kDownload, OpKind::kFetch,    OpKind::kFetch,
-                                           OpKind::kSpill,    OpKind::kGather,   OpKind::kOptimize};
+                                           OpKind::kSpill,    OpKind::kGather,   OpKind::kGather,
+                                           OpKind::kOptimize, OpKind::kSend};
+    static_assert(std::size(kKinds) == kLaneCount);
     return kKinds[static_cast<size_t>(lane)];
   }
 

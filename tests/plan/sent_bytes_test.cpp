@@ -17,7 +17,7 @@ int64_t sent_by_all(PlanInput input) {
   for (int rank = 0; rank < input.mesh.world; ++rank) {
     input.mesh.rank = rank;
     const Plan plan = build_plan(input, smallest_placement(input));
-    sum += sent_bytes(plan, *input.spec, ProgramName::kStep);
+    sum += sent_bytes(plan, *input.spec, ProgramName::kStep).all();
   }
   return sum;
 }

@@ -25,7 +25,7 @@ Rates unit_rates() {
   Rates rates;
   rates.read_bytes_per_s = rates.write_bytes_per_s = static_cast<double>(kMiB);
   rates.matmul_flops_per_s = rates.memory_bytes_per_s = 1;
-  rates.upload_bytes_per_s = rates.download_bytes_per_s = rates.comm_bytes_per_s = 1;
+  rates.upload_bytes_per_s = rates.download_bytes_per_s = rates.comm_within_bytes_per_s = 1;
   return rates;
 }
 
@@ -246,16 +246,31 @@ TEST(Simulator, LinksTakeBytesAndALatency) {
   const Plan plan = step()
                         .add({kUpload, 2})
                         .add({kDownload, 3})
-                        .add({kComm, 4})
                         .add({kCompute})
                         .add({kOptimizer}, {{kCompute, 1}})
                         .plan();
   const auto result = once(plan, rates);
   EXPECT_NEAR(result.times[0].end_s, 2.5, kTiny);
   EXPECT_NEAR(result.times[1].end_s, 3.5, kTiny);
-  EXPECT_NEAR(result.times[2].end_s, 4.25, kTiny);
-  EXPECT_NEAR(result.times[3].end_s, 0.125, kTiny);
-  EXPECT_NEAR(result.times[4].end_s, 0.1875, kTiny);
+  EXPECT_NEAR(result.times[2].end_s, 0.125, kTiny);
+  EXPECT_NEAR(result.times[3].end_s, 0.1875, kTiny);
+}
+
+// A gather of two machines with two ranks each: a rank sends its part to the other machine, and its
+// part and that of its seat there to the other rank of its own, at the same time.
+TEST(Simulator, AnExchangeTakesWhatARankSends) {
+  Rates rates = unit_rates();
+  rates.comm_latency_s = 0.25;
+  rates.comm_between_bytes_per_s = 0.25;
+  Plan plan = step().add({kComm, 16}).reads(4).plan();
+  plan.mesh = {.world = 4};
+  EXPECT_NEAR(once(plan, rates).times[0].end_s, 3 * 4 + 0.25, kTiny) << "one machine";
+  plan.mesh.node_ranks = 2;
+  EXPECT_NEAR(once(plan, rates).times[0].end_s, 4 / 0.25 + 0.25, kTiny);
+  rates.comm_between_bytes_per_s = 1;
+  EXPECT_NEAR(once(plan, rates).times[0].end_s, 2 * 4 + 0.25, kTiny) << "memory is slower";
+  plan.mesh.node_ranks = 1;
+  EXPECT_NEAR(once(plan, rates).times[0].end_s, 3 * 4 + 0.25, kTiny) << "all over the network";
 }
 
 TEST(Simulator, SkippedOpsTakeNoTimeAndStillCount) {

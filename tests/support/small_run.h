@@ -232,12 +232,16 @@ class RankRun {
 
   // What a step sends to other ranks is what its plan says.
   void require_planned_bytes(const exec::Instance& step) const {
-    int64_t sent = 0;
-    for (const comm::SentBytes& lane : step.sent) sent += lane.all();
-    const int64_t planned = plan::sent_bytes(plan_, *input_.spec, plan::ProgramName::kStep);
+    SentBytes sent;
+    for (const SentBytes& lane : step.sent) sent += lane;
+    const SentBytes planned = plan::sent_bytes(plan_, *input_.spec, plan::ProgramName::kStep);
     if (sent == planned) return;
-    throw std::logic_error("a rank sent " + std::to_string(sent) + " bytes in a step, planned " +
-                           std::to_string(planned));
+    const auto text = [](const SentBytes& bytes) {
+      return std::to_string(bytes.within) + " + " + std::to_string(bytes.between);
+    };
+    throw std::logic_error("a rank sent " + text(sent) +
+                           " bytes in a step within its machine and to others, planned " +
+                           text(planned));
   }
 
   void save(exec::StateSink* sink) {

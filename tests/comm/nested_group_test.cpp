@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/base/node_ranks.h"
+#include "tests/comm/group_ranks.h"
+
+// Groups whose ranks are on several machines: sums nest, bytes go to each machine once.
+namespace strata::comm {
+namespace {
+
+// Ranks, and how many of them are on each machine.
+struct Nodes {
+  int ranks;
+  int near;
+};
+constexpr Nodes kNodes[] = {{4, 2}, {6, 2}, {6, 3}, {3, 1}, {8, 4}, {4, 4}};
+
+// As threads, and as processes of which some share memory.
+void run_both(const Nodes& nodes, const std::function<void(Group&)>& body) {
+  for (const int on_node : {0, nodes.near}) {
+    SCOPED_TRACE(testing::Message() << nodes.ranks << " ranks, " << nodes.near
+                                    << " on a machine, processes: " << (on_node > 0));
+    const auto errors = run_threads(nodes.ranks, on_node, {.near = nodes.near}, body);
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+}
+
+template <typename T>
+std::vector<T> values_of(int rank, int64_t count) {
+  std::mt19937 generator(static_cast<uint32_t>(77 + rank));
+  std::normal_distribution<double> normal(0, rank % 2 == 0 ? 1 : 1e-3);
+  std::vector<T> values(static_cast<size_t>(count));
+  for (T& value : values) value = static_cast<T>(normal(generator));
+  return values;
+}
+
+float rounded(float value) {
+  return from_bf16(nearest_bf16(value));
+}
+
+// The sum as group.h says it, element by element.
+template <typename T>
+std::vector<T> nested_sum(const Nodes& nodes, int64_t count, bool rounds) {
+  std::vector<std::vector<T>> all;
+  for (int r = 0; r < nodes.ranks; ++r) all.push_back(values_of<T>(r, count));
+  const auto sent = [&](T value) {
+    return rounds ? static_cast<T>(rounded(static_cast<float>(value))) : value;
+  };
+  std::vector<T> sums(static_cast<size_t>(count));
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for (int machine = 0; machine < nodes.ranks; machine += nodes.near) {
+      T own = sent(all[static_cast<size_t>(machine)][i]);
+      for (int r = machine + 1; r < machine + nodes.near; ++r) {
+        own += sent(all[static_cast<size_t>(r)][i]);
+      }
+      if (nodes.near < nodes.ranks) own = sent(own);
+      sums[i] = machine == 0 ? own : sums[i] + own;
+    }
+  }
+  return sums;
+}
+
+constexpr int64_t kPartSizes[] = {1, 5, 3000, 131072 + 17, 3 * 131072};
+
+TEST(NestedGroup, SumsOfPartsAreOfMachinesInOrder) {
+  for (const Nodes& nodes : kNodes) {
+    for (const int64_t part : kPartSizes) {
+      for (const DType payload : {DType::kF32, DType::kBF16}) {
+        const int64_t count = part * nodes.ranks;
+        const auto due = nested_sum<float>(nodes, count, payload == DType::kBF16);
+        run_both(nodes, [&](Group& group) {
+          const auto own_due = due.begin() + group.rank() * part;
+          for (const bool in_place : {false, true}) {
+            std::vector<float> whole = values_of<float>(group.rank(), count);
+            std::vector<float> apart(static_cast<size_t>(part));
+            float* out = in_place ? whole.data() + group.rank() * part : apart.data();
+            const ReduceRange range = {whole.data(), part, out};
+            group.reduce_chunks({&range, 1}, payload);
+            EXPECT_TRUE(std::equal(out, out + part, own_due)) << part << ", in place " << in_place;
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(NestedGroup, SumsForAllAreOfMachinesInOrder) {
+  for (const Nodes& nodes : kNodes) {
+    for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{7000}, int64_t{1100003}}) {
+      const auto due = nested_sum<float>(nodes, count, false);
+      const auto narrow_due = nested_sum<float>(nodes, count, true);
+      const auto double_due = nested_sum<double>(nodes, count, false);
+      run_both(nodes, [&](Group& group) {
+        auto values = values_of<float>(group.rank(), count);
+        group.all_reduce_sum(values.data(), count);
+        EXPECT_EQ(values, due) << count;
+        values = values_of<float>(group.rank(), count);
+        group.all_reduce_sum(values.data(), count, DType::kBF16);
+        EXPECT_EQ(values, narrow_due) << count;
+        auto doubles = values_of<double>(group.rank(), count);
+        group.all_reduce_sum(doubles.data(), count);
+        EXPECT_EQ(doubles, double_due) << count;
+      });
+    }
+  }
+}
+
+TEST(NestedGroup, PartsReachEveryRank) {
+  for (const Nodes& nodes : kNodes) {
+    run_both(nodes, [&](Group& group) {
+      std::vector<std::vector<uint8_t>> wholes, due;
+      std::vector<GatherRange> ranges;
+      for (const int64_t part : {3, 40000, (1 << 20) + 5, 0, (3 << 20)}) {
+        std::vector<uint8_t> whole(static_cast<size_t>(part * nodes.ranks), 0xee);
+        due.push_back(whole);
+        for (size_t i = 0; i < whole.size(); ++i) {
+          const auto rank = static_cast<int>(i / static_cast<size_t>(part));
+          due.back()[i] = static_cast<uint8_t>(31 * rank + static_cast<int>(i % 251));
+          if (rank == group.rank()) whole[i] = due.back()[i];
+        }
+        wholes.push_back(std::move(whole));
+        ranges.push_back({wholes.back().data(), part});
+      }
+      for (size_t i = 0; i < ranges.size(); ++i) ranges[i].base = wholes[i].data();
+      group.gather_chunks(ranges);
+      EXPECT_TRUE(wholes == due) << "rank " << group.rank();
+    });
+  }
+}
+
+TEST(NestedGroup, BroadcastsReachEveryRankFromAny) {
+  for (const Nodes& nodes : kNodes) {
+    run_both(nodes, [&](Group& group) {
+      for (int root = 0; root < nodes.ranks; ++root) {
+        std::vector<int> values(70000, group.rank() == root ? root + 1 : -1);
+        group.broadcast(values.data(), std::ssize(values) * 4, root);
+        EXPECT_EQ(values, std::vector<int>(70000, root + 1));
+      }
+    });
+  }
+}
+
+// The same for threads and processes: each machine gets every byte once.
+TEST(NestedGroup, MachinesGetEachByteOnce) {
+  for (const Nodes& nodes : kNodes) {
+    const int64_t machines = nodes.ranks / nodes.near;
+    run_both(nodes, [&](Group& group) {
+      const SentBytes before = group.sent();
+      std::vector<float> values(static_cast<size_t>(nodes.ranks) * 5), out(5);
+      group.gather(values.data(), 20);
+      const ReduceRange range = {values.data(), 5, out.data()};
+      group.reduce(range);
+      group.all_reduce_sum(values.data(), std::ssize(values));
+      const int64_t within = (nodes.near - 1) * machines, between = machines - 1;
+      EXPECT_EQ(group.sent() - before, (SentBytes{within * 80, between * 80}));
+    });
+    std::mutex mutex;
+    for (const int root : {0, nodes.ranks - 1}) {
+      std::array<SentBytes, 2> sums;
+      run_both(nodes, [&](Group& group) {
+        std::vector<float> values(10);
+        const SentBytes before = group.sent();
+        group.broadcast(values.data(), 40, root);
+        const std::lock_guard lock(mutex);
+        sums[0] += group.sent() - before;
+      });
+      const int64_t runs = 2;
+      EXPECT_EQ(sums[0], (SentBytes{machines * (nodes.near - 1) * 40, (machines - 1) * 40}) * runs);
+    }
+  }
+}
+
+// Three machines with two, two and one rank: nothing nests.
+TEST(NestedGroup, UnevenMachinesAreAsManyAsRanks) {
+  const Nodes flat = {5, 5};
+  const auto due = nested_sum<float>(flat, 4000, false);
+  const auto errors = run_threads(5, 2, {}, [&](Group& group) {
+    auto values = values_of<float>(group.rank(), 4000);
+    group.all_reduce_sum(values.data(), 4000);
+    EXPECT_EQ(values, due);
+    EXPECT_EQ(group.sent().within > 0, group.rank() < 4);
+    std::vector<int> ranks(5, -1);
+    ranks[static_cast<size_t>(group.rank())] = group.rank();
+    group.gather(ranks.data(), 4);
+    EXPECT_EQ(ranks, (std::vector<int>{0, 1, 2, 3, 4}));
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(RanksTogether, AreThoseOfAMachineWhereAllHaveAsMany) {
+  const auto together = [](std::vector<int> ranks, int on_node) {
+    return ranks_together(ranks, on_node);
+  };
+  EXPECT_EQ(together({0, 1, 2, 3}, 2), 2);
+  EXPECT_EQ(together({0, 1, 2, 3}, 0), 4);
+  EXPECT_EQ(together({0, 1, 2, 3}, 4), 4);
+  EXPECT_EQ(together({1, 3, 5, 7}, 4), 2);     // every second one
+  EXPECT_EQ(together({0, 4, 8}, 4), 1);        // one of each
+  EXPECT_EQ(together({0, 1, 2, 3, 4}, 2), 1);  // uneven
+  EXPECT_EQ(together({4, 5, 6, 7, 8, 9, 10, 11}, 8), 4);
+  EXPECT_EQ(together({2, 3, 4, 5, 6, 7}, 4), 1);
+  EXPECT_EQ(together({3}, 2), 1);
+}
+
+}  // namespace
+}  // namespace strata::comm
