@@ -135,7 +135,7 @@ same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:External.StateHasTheSam
 
 bash tests/install_packages.sh
 bash tests/install_packages.sh tests/packages_to_compare.txt ||
-  echo "Without these packages the tests that compare with their programs are skipped." >&2
+  echo "Without these packages, tests that compare with their programs are skipped, and CUDA's parts are not fetched." >&2
 
 # Suites that the address sanitizer runs whole.
 sanitized_whole=(base_tests config_tests shard_tests plan_tests session_tests c_tests fuzz_tests)
@@ -149,8 +149,9 @@ if ! $fast && ! $long && [[ ! -e build/CMakeCache.txt ]]; then
 fi
 
 headline "configuring and building"
-bash cmake/cudnn_frontend.sh || echo "Without these headers the CUDA plugin is built without cuDNN." >&2
+bash cmake/cuda_wheels.sh || echo "What this machine lacks of the CUDA plugin's parts is left out." >&2
 cmake --preset cpu "${units[@]}" > "$logs/configure" || { cat "$logs/configure"; exit 1; }
+grep -h "CUDA plugin:" "$logs/configure" || true
 build build
 
 if $long; then

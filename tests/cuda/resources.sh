@@ -5,7 +5,8 @@
 #
 #   resources.sh [compare|update]
 #
-# Needs nvcc of the version in the table, but no GPU; takes two minutes of one core. Exits with 77 without such an nvcc.
+# Needs nvcc of the version in the table, of the machine or of cmake/cuda_wheels.sh, but no GPU; takes two minutes of one
+# core. Exits with 77 without such an nvcc.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,6 +18,9 @@ fi
 table=tests/cuda/resources.txt
 architectures="80;89;90;100"
 
+if ! command -v "${CUDACXX:-nvcc}" > /dev/null && [[ -x build/cuda/bin/nvcc ]]; then
+  export PATH=$PWD/build/cuda/bin:$PATH  # of cmake/cuda_wheels.sh
+fi
 if ! command -v "${CUDACXX:-nvcc}" > /dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
   echo "there is no nvcc: resources of CUDA kernels are not compared"
   exit 77

@@ -352,7 +352,7 @@ bool FusedAttention::run(cudaStream_t, const AttentionBackward&) {
   return false;
 }
 std::string FusedAttention::software() {
-  return "built without cuDNN, so attention is slower (run cmake/cudnn_frontend.sh and build "
+  return "built without cuDNN, so attention is slower (run cmake/cuda_wheels.sh and build "
          "again)";
 }
 
