@@ -58,6 +58,17 @@ class StartedRanks : public LaunchedRuns {
     process.wait();
     return process.out() + process.err();
   }
+  // In a Slurm of its own, of two nodes. The exit code is kNoSlurm, and the reason is on standard
+  // output, where it cannot run.
+  static constexpr int kNoSlurm = 77;
+  ProcessOptions by_srun(const Arguments& ranks, const Arguments& wrap = {}) const {
+    ProcessOptions options = {.directory = sandbox_.path(), .wrap = {"bash", STRATA_SLURM}};
+    const Arguments srun = {sandbox_ / "slurm", "srun", "--overcommit"};
+    for (const Arguments& words : {srun, ranks, wrap}) {
+      options.wrap.insert(options.wrap.end(), words.begin(), words.end());
+    }
+    return options;
+  }
 };
 
 const Arguments kByTorchrun = {"RANK=RANK",          "WORLD_SIZE=2",          "LOCAL_RANK=RANK",
@@ -205,12 +216,36 @@ TEST_F(StartedRanks, ByMpiTheyAreNotThreadsNorOfLaunch) {
 }
 
 TEST_F(StartedRanks, SrunStartsThem) {
-  if (std::system("timeout 10 srun -n 2 --overcommit true > /dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "srun starts nothing here (Debian's package slurm-wlm, and its daemons)";
+  Process run(train("run", {"--steps", "3"}), by_srun({"-n", "2"}));
+  const int code = run.wait();
+  if (code == kNoSlurm) GTEST_SKIP() << run.out();
+  EXPECT_EQ(code, 0) << run.err();
+  EXPECT_EQ(state_in(run.out()), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+}
+
+TEST_F(StartedRanks, SrunStartsThemOnSeveralMachines) {
+  const Arguments variables = {"env", "STRATA_RENDEZVOUS=127.0.0.1:29500",
+                               "STRATA_SECRET_FILE=secret"};
+  Process run(train("run", {"--steps", "3"}), by_srun({"-N", "2", "-n", "4"}, variables));
+  const int code = run.wait();
+  if (code == kNoSlurm) GTEST_SKIP() << run.out();
+  EXPECT_EQ(code, 0) << run.err();
+  EXPECT_NE(run.err().find("machines: 2, and plans are made for the least"), std::string::npos)
+      << run.err();
+  EXPECT_EQ(state_in(run.out()), state_of(train("threads", {"--steps", "3", "--ranks", "4"})));
+}
+
+TEST_F(StartedRanks, BySrunOneThatIsKilledEndsTheOther) {
+  Process run(train("run", {"--steps", "1000000"}), by_srun({"-n", "2"}));
+  if (!run.prints("step 1/")) {
+    if (run.is_over() && run.wait() == kNoSlurm) GTEST_SKIP() << run.out();
+    FAIL() << run.out() << run.err();
   }
-  const std::string said = started_by("srun -n 2 --overcommit");
-  EXPECT_NE(said.find("exit 0"), std::string::npos) << said;
-  EXPECT_EQ(state_in(said), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
+  const std::vector<pid_t> ranks = ranks_of("run");
+  ASSERT_EQ(ranks.size(), 2U);
+  kill(ranks[1], SIGKILL);
+  EXPECT_TRUE(all_end("run", 10));
+  EXPECT_NE(run.wait(), 0);
 }
 
 TEST_F(StartedRanks, TorchrunStartsThem) {
