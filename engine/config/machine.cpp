@@ -50,6 +50,7 @@ constexpr FigureRow kFigures[] = {
     {"upload_bytes_per_s", &M::upload_bytes_per_s, false, Worse::kLower},
     {"download_bytes_per_s", &M::download_bytes_per_s, false, Worse::kLower},
     {"network_bytes_per_s", &M::network_bytes_per_s, false, Worse::kLower},
+    {"network_latency_s", &M::network_latency_s, false, Worse::kHigher},
     {"nvme_count", &M::nvme_count, false, Worse::kLower},
     {"nvme_bytes", &M::nvme_bytes, false, Worse::kLower},
     {"nvme_read_bytes_per_s", &M::nvme_read_bytes_per_s, false, Worse::kLower},

@@ -27,6 +27,7 @@ struct Machine {
   double upload_bytes_per_s = 0;         // per device, host to device
   double download_bytes_per_s = 0;       // per device, device to host
   double network_bytes_per_s = 0;        // between nodes, each direction
+  double network_latency_s = 0;          // of each exchange between nodes; 0: op_overhead_s
 
   int64_t nvme_count = 0;             // drives that the figures below are of; 0: not known
   int64_t nvme_bytes = 0;             // that they hold, all together; 0: not known

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/comm/network_probe.h"
 #include "engine/config/machine.h"
 #include "engine/exec/drive_probe.h"
 #include "kernels/device.h"
@@ -26,6 +27,7 @@ struct ProbeOptions {
   int64_t gpu_bytes = 0;
   std::function<std::unique_ptr<kernels::Device>(DType interior)> open_gpu = nullptr;
   int threads = 1;
+  comm::NetworkFigures network;      // what several machines have measured together
   DriveProbeOptions drive;           // without directories, drives are not measured
   double seconds = 3;                // about, in total
   int64_t memory_bytes = 192 << 20;  // the most that is allocated at once, at least kLeastBytes
@@ -39,7 +41,8 @@ config::Machine probe_machine(const ProbeOptions& options);
 
 // Returns the profile in `cache_directory`, or measures a new one and writes it there; a missing
 // directory is created. A profile that cannot be read is measured again; a directory that cannot be
-// written is not an error. `version` is the program's; `was_measured` may be null.
+// written is not an error. Figures of the network are kept there too. `version` is the program's;
+// `was_measured` may be null.
 config::Machine machine_for(const std::string& cache_directory, const std::string& version,
                             const ProbeOptions& options, bool* was_measured = nullptr);
 
@@ -49,6 +52,9 @@ config::Machine machine_for(const std::string& cache_directory, const std::strin
 config::Machine machine_with(const std::string& cache_directory, const std::string& version,
                              const ProbeOptions& options, const DriveFigures& drive,
                              std::string* path);
+
+// Sets the figures of the network, if there are any.
+void set_network(const comm::NetworkFigures& network, config::Machine& machine);
 
 // Sets the figures of drives in a profile that already has the rate of checksums.
 void set_drive(const DriveFigures& drive, config::Machine& machine);

@@ -62,17 +62,26 @@ bool keep_profile(const std::string& path, const config::Machine& machine) {
 
 }  // namespace
 
+void set_network(const comm::NetworkFigures& network, config::Machine& machine) {
+  if (network.bytes_per_s <= 0) return;
+  machine.network_bytes_per_s = network.bytes_per_s;
+  machine.network_latency_s = network.latency_s;
+}
+
 config::Machine machine_for(const std::string& cache_directory, const std::string& version,
                             const ProbeOptions& options, bool* was_measured) {
   ProbeOptions ample = options;
   ample.memory_bytes = ProbeOptions::kAmpleBytes;
-  const std::string path = profile_path(cache_directory, version, options);
-  std::optional<config::Machine> machine =
-      read_profile(profile_path(cache_directory, version, ample));
-  if (!machine) machine = read_profile(path);
+  std::string path = profile_path(cache_directory, version, ample);
+  std::optional<config::Machine> machine = read_profile(path);
+  if (!machine) {
+    path = profile_path(cache_directory, version, options);
+    machine = read_profile(path);
+  }
   if (was_measured) *was_measured = !machine;
-  if (machine) return *machine;
-  machine = probe_machine(options);
+  if (machine && options.network.bytes_per_s <= 0) return *machine;
+  if (!machine) machine = probe_machine(options);
+  set_network(options.network, *machine);
   keep_profile(path, *machine);
   return *machine;
 }

@@ -98,7 +98,8 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
   if (context.discrete && machine.device_op_overhead_s > 0) {
     rates.compute_overhead_s = machine.device_op_overhead_s;
   }
-  rates.transfer_latency_s = rates.comm_latency_s = machine.op_overhead_s;
+  rates.transfer_latency_s = rates.comm_within_latency_s = machine.op_overhead_s;
+  rates.comm_between_latency_s = first_of(machine.network_latency_s, machine.op_overhead_s);
   if (context.discrete) {
     rates.comm_within_bytes_per_s = through_host(rates.comm_within_bytes_per_s, rates);
     rates.comm_between_bytes_per_s = through_host(rates.comm_between_bytes_per_s, rates);

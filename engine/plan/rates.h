@@ -41,15 +41,18 @@ struct Rates {
   // What a rank sends to ranks of its machine, and to those of others: its share of the network.
   double comm_within_bytes_per_s = 0;
   double comm_between_bytes_per_s = 0;
-  // Of what a rank sends: what a machine's ranks share moves while pieces come from others.
+  double comm_within_latency_s = 0;  // of each exchange
+  double comm_between_latency_s = 0;
+  // What a machine's ranks share moves while pieces come from others.
   double exchange_s(double within, double between) const {
     return std::max(within > 0 ? within / comm_within_bytes_per_s : 0,
                     between > 0 ? between / comm_between_bytes_per_s : 0);
   }
+  // With the latency.
   double exchange_s(const SentBytes& sent) const {
-    return exchange_s(static_cast<double>(sent.within), static_cast<double>(sent.between));
+    return exchange_s(static_cast<double>(sent.within), static_cast<double>(sent.between)) +
+           (sent.between > 0 ? comm_between_latency_s : comm_within_latency_s);
   }
-  double comm_latency_s = 0;  // of each collective
 };
 
 }  // namespace strata::plan

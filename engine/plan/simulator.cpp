@@ -222,8 +222,7 @@ class Simulation {
       case Lane::kCommInner:
       case Lane::kComm:
       case Lane::kCommStage:
-        return end_after(name, number,
-                         rates_.comm_latency_s + rates_.exchange_s(sent_.moved_by(program_, op)));
+        return end_after(name, number, rates_.exchange_s(sent_.moved_by(program_, op)));
       case Lane::kUpdate:
         update_ = {true, link_s(op, rates_.device_memory_bytes_per_s,
                                 rates_.compute_overhead_s * parts(op))};

@@ -295,7 +295,8 @@ void measure_machine(const config::Options& options, const std::optional<config:
     train::set_room(options, facts);
     return;
   }
-  const exec::ProbeOptions probe = probe_options(options, facts);
+  exec::ProbeOptions probe = probe_options(options, facts);
+  probe.network = facts.network;
   bool measured = false;
   try {
     facts.machine = cache_directory.empty()
@@ -307,6 +308,7 @@ void measure_machine(const config::Options& options, const std::optional<config:
                                         "rates: ") +
                                 error.what());
     facts.machine = nominal_machine(facts.limits.cores);
+    exec::set_network(facts.network, facts.machine);
   }
   train::set_room(options, facts);
   if (measured)

@@ -107,6 +107,7 @@ void Training::prepare() {
   open_places(profile);
   options_.samples = samples_of(options_);
   facts_ = read_facts(options_, job_);
+  measure_network(!profile);
   const bool is_measured = config::chooses_mesh(options_);
   if (is_measured) measure_machine(options_, profile, cache_directory_, facts_);
   const std::string mesh_line = settle_mesh(*model_, facts_, options_);
@@ -153,8 +154,21 @@ void Training::warn_of_short_trace() const {
                   options_.trace_steps, counted(left, "step")));
 }
 
+// Rank 0 says whether it is wanted, and its facts are those of all.
+void Training::measure_network(bool is_wanted) {
+  if (job_ == nullptr) return;
+  facts_.network = job_->measure_network(is_wanted, train::group_options(options_));
+  if (!leads() || facts_.network.bytes_per_s <= 0) return;
+  log(LogLevel::kInfo,
+      fmt::format("network: measured: each of the {} machines sends {:.3g} GB/s to "
+                  "the others, and an exchange takes {} more",
+                  job_->nodes(), facts_.network.bytes_per_s / 1e9,
+                  format_duration(facts_.network.latency_s)));
+}
+
 void Training::follow() {
   job_->meet(read_node(options_, job_), options_.out);
+  measure_network(false);
   train::JobTerms terms = job_->take();
   facts_ = std::move(terms.facts);
   facts_.ranks_on_node = job_->ranks_on_node();

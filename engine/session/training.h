@@ -73,6 +73,7 @@ class Training {
   bool leads() const { return job_ == nullptr || job_->leads(); }
   void prepare();
   void follow();
+  void measure_network(bool is_wanted);
   void read_data();
   DataUse data_use() const;
   void read_samples();

@@ -30,6 +30,7 @@ constexpr auto kListenAgain = std::chrono::milliseconds(20);
 
 constexpr const char* kTermsKey = "job/terms";
 constexpr const char* kMarkKey = "job/mark";
+constexpr const char* kNetworkKey = "job/network";  // whether it is measured
 
 std::string node_key(int rank) {
   return fmt::format("job/node/{}", rank);
@@ -96,6 +97,7 @@ Job::Job(MeetingPlace place) : place_(std::move(place)) {
 Job::~Job() {
   if (mpi_ == nullptr) return;
   groups_.reset();
+  measured_.reset();
   try {
     comm::finish_mpi(*store_, *mpi_);
   } catch (const Error&) {
@@ -126,11 +128,15 @@ Invitation Job::find_server() {
   }
 }
 
-// Rank 0 sends where it listens to all others, as a line each of address and secret.
-Invitation Job::pass_on(const Invitation& own) {
+std::vector<int> Job::all_ranks() const {
   std::vector<int> all(static_cast<size_t>(ranks()));
   std::iota(all.begin(), all.end(), 0);
-  lent_ = place_.lend(0, all);
+  return all;
+}
+
+// Rank 0 sends where it listens to all others, as a line each of address and secret.
+Invitation Job::pass_on(const Invitation& own) {
+  lent_ = place_.lend(0, all_ranks());
   std::array<char, 512> text = {};
   const double end_s = now_s() + place_.deadline_s;
   if (!leads()) {
@@ -230,6 +236,20 @@ std::vector<NodeFacts> Job::await_all(const NodeFacts& own) {
                           who, server_->address(), place_.deadline_s));
 }
 
+// All machines send at once, as in a step.
+comm::NetworkFigures Job::measure_network(bool is_wanted, const comm::GroupOptions& options) {
+  if (nodes() == 1) return {};
+  if (leads()) {
+    store_->set(kNetworkKey, is_wanted ? "measured" : "");
+  } else {
+    is_wanted = !store_->get(kNetworkKey, kPatienceS, 0).empty();
+  }
+  if (!is_wanted) return {};
+  measured_ =
+      connect({.name = "trainer", .ranks = all_ranks(), .connect_s = kPatienceS, .group = options});
+  return comm::measure_network(*measured_, ranks_on_node());
+}
+
 void Job::give(const JobTerms& terms) {
   store_->set(kTermsKey, to_text(terms));
 }
@@ -238,17 +258,21 @@ JobTerms Job::take() {
   return parse_terms(store_->get(kTermsKey, kPatienceS, 0));
 }
 
-RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options, double connect_s) {
+std::unique_ptr<comm::Group> Job::connect(comm::ExchangeOptions group) {
+  group.ranks_on_node = ranks_on_node();
+  if (place_.lend) {
+    return comm::make_exchange_group(
+        *store_, group, lent_ ? std::move(lent_) : place_.lend(group.channel, group.ranks));
+  }
+  if (mpi_) return comm::make_mpi_group(*store_, *mpi_, group);
   const std::string address =
       place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
-  groups_.emplace(mesh, options, connect_s, [&](comm::ExchangeOptions group) {
-    group.ranks_on_node = ranks_on_node();
-    if (place_.lend) {
-      return comm::make_exchange_group(
-          *store_, group, lent_ ? std::move(lent_) : place_.lend(group.channel, group.ranks));
-    }
-    return mpi_ ? comm::make_mpi_group(*store_, *mpi_, group)
-                : comm::make_gloo_group(*store_, group, address);
+  return comm::make_gloo_group(*store_, group, address);
+}
+
+RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options, double connect_s) {
+  groups_.emplace(mesh, options, connect_s, [&](const comm::ExchangeOptions& group) {
+    return measured_ ? std::move(measured_) : connect(group);  // the trainer's is the first
   });
   invitation_.reset();
   return groups_->groups();

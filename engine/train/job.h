@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/group.h"
 #include "engine/comm/group_mpi.h"
 #include "engine/comm/job_server.h"
 #include "engine/comm/job_store.h"
+#include "engine/comm/network_probe.h"
 #include "engine/config/options.h"
 #include "engine/train/job_terms.h"
 #include "engine/train/meeting_directory.h"
@@ -65,6 +67,10 @@ class Job {
   // `shared` of rank 0, which need not exist yet, and where ranks exchange by MPI and cannot.
   std::vector<NodeFacts> meet(const NodeFacts& here, const std::string& shared);
 
+  // The network between the machines, by what the run's ranks exchange by; zeros with one machine,
+  // and where rank 0 does not want it. All ranks call it when they have met.
+  comm::NetworkFigures measure_network(bool is_wanted, const comm::GroupOptions& options);
+
   void give(const JobTerms& terms);  // rank 0
   JobTerms take();                   // all others; waits for rank 0
 
@@ -79,9 +85,11 @@ class Job {
   std::string name_of(int node, const std::string& host) const;
   void open_server();
   Invitation find_server();
+  std::vector<int> all_ranks() const;
   Invitation pass_on(const Invitation& own);
   std::vector<NodeFacts> await_all(const NodeFacts& own);
   void start_collectives();
+  std::unique_ptr<comm::Group> connect(comm::ExchangeOptions group);
 
   const MeetingPlace place_;
   std::unique_ptr<comm::JobServer> server_;     // of rank 0
@@ -90,6 +98,7 @@ class Job {
   std::unique_ptr<comm::JobStore> store_;
   std::unique_ptr<comm::MpiProcess> mpi_;  // where ranks exchange by it
   std::unique_ptr<comm::Transport> lent_;  // of channel 0, until join()
+  std::unique_ptr<comm::Group> measured_;  // of all ranks, which becomes the trainer's
   std::optional<ProcessGroups> groups_;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/network_probe.h"
 #include "engine/config/limits.h"
 #include "engine/config/machine.h"
 #include "engine/config/options.h"
@@ -28,6 +29,7 @@ struct RunFacts {
   bool inference = false;        // for eval and generate; everything in the spec is frozen
   // Of this model on the device of the run, as measured there; 0: the machine's figures are used.
   double compute_flops_per_s = 0;
+  comm::NetworkFigures network;  // as the machines of the run measured it; zeros: they did not
   std::optional<model::BatchShape> shape;   // instead of the options'; with a cache, for generate
   bool elsewhere = false;                   // for the machine of a profile instead of this one
   int64_t ranks_on_node = 0;                // ranks that share memory and drives; 0: all

@@ -118,12 +118,11 @@ void add_seconds(const plan::PlannedRun& stage, const model::ModelSpec& spec,
 double staged_s(const model::Route& route, std::span<const double> section_s,
                 const plan::Windows& windows, const RunPlan& run) {
   constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
-  const auto message_bytes = static_cast<double>(plan::boundary_tensor_bytes(run.input));
+  const int64_t message = plan::boundary_tensor_bytes(run.input);
   // The slowest hop: stages that do not all lie on one machine have one between machines.
   const plan::Mesh& mesh = run.input.mesh;
   const bool near = mesh.together(mesh.members_of(plan::GroupName::kPipeline)) == mesh.pipeline;
-  const double hop_s = run.rates.comm_latency_s +
-                       run.rates.exchange_s(near ? message_bytes : 0, near ? 0 : message_bytes);
+  const double hop_s = run.rates.exchange_s({near ? message : 0, near ? 0 : message});
   return plan::pipeline_step_s(route, section_s, kForwardShare, windows, hop_s);
 }
 

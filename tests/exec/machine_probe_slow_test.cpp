@@ -216,6 +216,19 @@ TEST(RatesOf, TheModelsOwnRateComesFirstAndTheBestIsTheProducts) {
   EXPECT_EQ(best.io_cpu_s_per_byte, 0);
 }
 
+TEST(RatesOf, ExchangesBetweenMachinesTakeTheNetworksTimes) {
+  config::Machine machine = plain_machine();
+  machine.network_bytes_per_s = 1e8;
+  machine.network_latency_s = 2e-4;
+  const plan::Rates two = rates_of(machine, {.ranks = 2, .nodes = 2, .copy_ranks = 4});
+  EXPECT_EQ(two.exchange_bytes_per_s(plan::GroupName::kShard), 5e7) << "two ranks share it";
+  EXPECT_EQ(two.exchange_latency_s(plan::GroupName::kShard), 2e-4);
+  EXPECT_EQ(two.exchange_latency_s(plan::GroupName::kTensor), 3e-5) << "within a machine";
+  const plan::Rates copies = rates_of(machine, {.ranks = 2, .nodes = 2, .copy_ranks = 2});
+  EXPECT_EQ(copies.exchange_latency_s(plan::GroupName::kShard), 3e-5);
+  EXPECT_EQ(copies.exchange_latency_s(plan::GroupName::kReplicate), 2e-4);
+}
+
 TEST(RatesOf, ADeviceHasItsOwnTimeOfAnOp) {
   config::Machine machine = plain_machine();
   machine.device_op_overhead_s = 5e-6;

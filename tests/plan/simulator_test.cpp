@@ -240,7 +240,6 @@ TEST(Simulator, IoTakesCoreTime) {
 TEST(Simulator, LinksTakeBytesAndALatency) {
   Rates rates = unit_rates();
   rates.transfer_latency_s = 0.5;
-  rates.comm_latency_s = 0.25;
   rates.compute_overhead_s = 0.125;
   rates.optimizer_overhead_s = 0.0625;
   const Plan plan = step()
@@ -260,7 +259,7 @@ TEST(Simulator, LinksTakeBytesAndALatency) {
 // part and that of its seat there to the other rank of its own, at the same time.
 TEST(Simulator, AnExchangeTakesWhatARankSends) {
   Rates rates = unit_rates();
-  rates.comm_latency_s = 0.25;
+  rates.comm_within_latency_s = rates.comm_between_latency_s = 0.25;
   rates.comm_between_bytes_per_s = 0.25;
   Plan plan = step().add({kComm, 16}).reads(4).plan();
   plan.mesh = {.world = 4};
