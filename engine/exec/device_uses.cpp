@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/plan/op_contract.h"
+#include "engine/exec/op_name.h"
 
 namespace strata::exec {
 
@@ -50,7 +50,8 @@ void Executor::Impl::DeviceUses::close(Instance& instance, uint32_t op, bool is_
   take_ranges(instance, of);
   lane_.wait(*opens_, opened_);
   if (stream_) lane_.wait_for(*stream_);
-  lane_.begin(plan::contract_of(of.kind).name, ranges_);
+  const OpName name = name_of(of, impl_.spec_);
+  lane_.begin(name.data(), ranges_);
   (void)lane_.end();
   closed_use(count) = {&instance, op, first_, opened_s_, is_skipped, is_last};
   closed_.store(count);

@@ -2,7 +2,6 @@
 #include "engine/exec/queue_work.h"
 
 #include "engine/base/clock.h"
-#include "engine/plan/op_contract.h"
 
 namespace strata::exec {
 namespace {
@@ -29,7 +28,8 @@ void Executor::Impl::QueueWork::start(InFlight& one) {
       ranges_.push_back({impl_.at(access), access.bytes, access.mode == plan::Mode::kWrite});
     }
   }
-  queue_.begin(plan::contract_of(op.kind).name, ranges_);
+  name_ = name_of(op, impl_.spec_);
+  queue_.begin(name_.data(), ranges_);
   if (one.runs) impl_.execute(op, instance);
   one.ticket = queue_.end();
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/exec/executor_impl.h"
+#include "engine/exec/op_name.h"
 
 namespace strata::exec {
 
@@ -27,6 +28,7 @@ class Executor::Impl::QueueWork : public Executor::Impl::Work {
   const bool on_device_;
   kernels::Queue& queue_;
   double last_end_s_ = 0;
+  OpName name_ = {};  // of the op in progress
   std::vector<kernels::MemoryRange> ranges_;
 };
 

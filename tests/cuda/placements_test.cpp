@@ -76,6 +76,24 @@ TEST_F(CudaPlacements, ChangeNoBit) {
   }
 }
 
+TEST_F(CudaPlacements, ProfilersSeeEachOpWithItsSegment) {
+  test::Draw draw(3);
+  const model::ModelSpec spec = test::random_spec(draw, 1, false);
+  const plan::PlanInput input = on_gpu(test::random_input(draw, spec, 1));
+  options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+  (void)run(input, resident(draw, input), "");
+  const auto ranges = [](const std::string& name) {
+    return test::FakeGpu::calls(("range " + name).c_str());
+  };
+  const int64_t passes = options_.steps * input.micro_batches;
+  for (const model::Segment& segment : spec.segments) {
+    const bool is_head = segment.kind == model::SegmentKind::kHead;
+    EXPECT_GE(ranges((is_head ? "loss " : "backward ") + segment.name), passes) << segment.name;
+  }
+  EXPECT_EQ(ranges("backward"), 0);
+  EXPECT_GT(ranges("end"), passes * static_cast<int64_t>(spec.segments.size()));
+}
+
 TEST_F(CudaPlacements, AStepAllocatesNothingAndWaitsForNoDevice) {
   test::Draw draw(3);
   const model::ModelSpec spec = test::random_spec(draw, 1, false);

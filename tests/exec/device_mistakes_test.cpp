@@ -112,7 +112,7 @@ const Mistake kMistakes[] = {
        *find(step, op, Mode::kWrite, ValueKind::kInterior) =
            *find(step, op, Mode::kRead, ValueKind::kInterior);
      },
-     nullptr, "backward on compute: it writes a buffer", true},
+     nullptr, "backward b0.mlp on compute: it writes a buffer", true},
     {"TokensAreReadFromTheHost",
      [](Program& step) {
        Access& tokens =

@@ -203,6 +203,10 @@ void Device::leave(int stream, int64_t number) {
 
 }  // namespace fake_cuda
 
+extern "C" void fake_cuda_count_range(const char* name) {
+  fake_cuda::Device::instance().faults.count_call((std::string("range ") + name).c_str());
+}
+
 // For tests that load the plugin: begins anew with other settings and faults.
 extern "C" __attribute__((visibility("default"))) void fake_cuda_configure(const char* text) {
   fake_cuda::Device::instance().reset(text);
