@@ -18,9 +18,9 @@ struct Sinks {
   // Receives one line without its line end; names in it may hold any bytes (see printable()). Null:
   // lines are dropped.
   std::function<void(LogLevel, std::string_view)> log = nullptr;
-  // Called when a drive does not answer and holds a thread or memory that cannot be freed: the
-  // process has to end, and this callback may end it. When it returns, or is null, the wait goes
-  // on.
+  // Called when a drive or a GPU does not answer and holds a thread or memory that cannot be freed:
+  // the process has to end, and this callback may end it. When it returns, or is null, the wait
+  // goes on.
   std::function<void(const Error&)> hang = nullptr;
   double hang_after_s = 600;  // the longest that a system call on a file may take; above 0
   // When not null and true, a ring that closes waits for its drive only for a moment, not until the

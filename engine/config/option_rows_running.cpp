@@ -66,7 +66,9 @@ constexpr OptionRow kRunning[] = {
      "How drives are read and written; auto takes io_uring, or threads where io_uring is blocked.",
      kIoBackends},
     {"io-deadline", kInt, &O::io_deadline, kRuns | kBench, kMemory, "N", "seconds", up_to(86400),
-     "", "Seconds in which a drive must answer; after them the run ends with an error."},
+     "",
+     "Seconds in which a drive must answer, and a GPU end an op; after them the run ends with an "
+     "error."},
     {"threads", kInt, &O::threads, kRuns | kBenchKernels, kMemory, "N", "", up_to(4096),
      "one a core", "Threads for arithmetic; results do not depend on their number."},
     {"machine", kString, &O::machine, kStep | kBench, kMemory, "FILE", "", kAny, "measured here",

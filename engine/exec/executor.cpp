@@ -14,6 +14,7 @@
 #include "engine/base/units.h"
 #include "engine/exec/bounced_group.h"
 #include "engine/exec/device_uses.h"
+#include "engine/exec/device_watch.h"
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
 #include "engine/exec/queue_work.h"
@@ -163,6 +164,8 @@ void Executor::Impl::make_devices() {
     if (plan_.device.discrete) device_uses_ = std::make_unique<DeviceUses>(*this);
     return;
   }
+  // An emulated device computes on the host's processors, where arithmetic may take any time.
+  if (plan_.device.discrete && !is_emulated) watch_ = std::make_unique<DeviceWatch>(*this);
   compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, *device_,
                                               *queues_[index_of(Lane::kCompute)]);
 }
@@ -306,7 +309,10 @@ void Executor::Impl::say_failure_if_late(const std::exception_ptr& failure) cons
 void Executor::Impl::await_over(Instance& instance) {
   if (options_.external) progress_.start_clock();
   try {
-    progress_.wait_until([&] { return instance.over.load(); });
+    progress_.wait_until([&] { return instance.over.load(); },
+                         [&] {
+                           if (watch_) watch_->look();
+                         });
     if (options_.external) progress_.stop_clock();
   } catch (const Progress::Stopped&) {
     const std::exception_ptr failure = progress_.failure();

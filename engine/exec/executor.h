@@ -32,7 +32,7 @@ struct ExecutorOptions {
   StateSource* frozen = nullptr;  // source of frozen weights of a plan with frozen_in_source, used
                                   // on the read lane; must outlive the executor
   bool external = false;          // the caller computes with ready() and done(); no compute lane
-  double io_deadline_s = 600;     // of one request to a drive
+  double io_deadline_s = 600;     // of one request to a drive, and of one op on a GPU
   // The longest time without a finished op, without the time that a caller who computes takes for
   // itself; hanging drives fail earlier.
   double deadline_s = 660;

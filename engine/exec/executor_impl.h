@@ -26,7 +26,8 @@ inline size_t index_of(plan::Lane lane) {
 }
 
 // Split by subject: executor.cpp has construction and submission, lanes.cpp the driver of all
-// lanes, queue_work.cpp and io_work.cpp the two ways in which a lane does an op; run_compute.cpp,
+// lanes, queue_work.cpp and io_work.cpp the two ways in which a lane does an op; device_watch.cpp
+// notices an op that never ends; run_compute.cpp,
 // run_state.cpp, run_move.cpp and run_exchange.cpp have what ops do; state_writer.cpp changes state
 // between programs.
 class Executor::Impl {
@@ -89,6 +90,7 @@ class Executor::Impl {
   };
   class QueueWork;
   class DeviceUses;
+  class DeviceWatch;
   class IoWork;
   class StateWriter;
 
@@ -250,6 +252,7 @@ class Executor::Impl {
   std::array<int64_t, plan::kLaneCount> next_base_ = {};  // Owned by the submitter
   plan::ProgramName last_program_ = plan::ProgramName::kLoad;
   std::unique_ptr<DeviceUses> device_uses_;  // null unless a caller computes on a device
+  std::unique_ptr<DeviceWatch> watch_;       // null unless a GPU computes the whole program
   std::unique_ptr<StateWriter> writer_;      // Owned by the submitter; null until the first put()
   std::vector<std::jthread> lanes_;
 

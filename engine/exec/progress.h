@@ -78,13 +78,21 @@ class Progress {
   void stop_clock() { clock_runs_.store(false); }
 
   // Sleeps until `ready` is true; it is evaluated again after every notify, not after a publish.
-  template <typename Ready>
-  void wait_until(const Ready& ready) {
+  // Calls `look` about once a second meanwhile.
+  template <typename Ready, typename Look>
+  void wait_until(const Ready& ready, const Look& look) {
     std::unique_lock lock(mu_);
     while (!ready()) {
       if (stopped()) throw Stopped{};
       notified_.wait_for(lock, kLongestSleep);
+      lock.unlock();
+      look();
+      lock.lock();
     }
+  }
+  template <typename Ready>
+  void wait_until(const Ready& ready) {
+    wait_until(ready, [] {});
   }
 
   // Sleeps until that time of now_s(). Throws Stopped.

@@ -20,6 +20,8 @@ class FakeGpu {
   static void configure(const std::string& text) {
     function<void(const char*)>("fake_cuda_configure")(text.c_str());
   }
+  // The kernel that hangs ends.
+  static void let_go() { function<void()>("fake_cuda_let_go")(); }
   // How often a function of the runtime was called since then.
   static int64_t calls(const char* name) {
     return function<int64_t(const char*)>("fake_cuda_calls")(name);

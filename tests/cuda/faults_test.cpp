@@ -2,6 +2,11 @@
 // What a CUDA device can fail with ends a run at once, with the op's name and the cause.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <regex>
+
+#include "engine/base/clock.h"
+#include "engine/base/environment.h"
 #include "engine/exec/devices.h"
 #include "tests/cuda/fake_gpu.h"
 #include "tests/support/small_run.h"
@@ -67,6 +72,55 @@ TEST_P(CudaFaults, EndTheRunWithTheOpAndTheCause) {
 
 INSTANTIATE_TEST_SUITE_P(Injected, CudaFaults, testing::ValuesIn(kFaults),
                          [](const auto& param) { return std::string(param.param.name); });
+
+// Nobody can stop a kernel, so the caller is told first, and may end the process. Here it lets go
+// of the kernel, and the run ends with the same error. Other lanes wait for it, or none does.
+TEST(CudaFaults, AKernelThatNeverEndsIsReportedWithItsOp) {
+  for (const bool all_on_device : {false, true}) {
+    for (const char* setting : {"hang@9", "hang@200 delay_us=300"}) {
+      SCOPED_TRACE(setting);
+      const test::TemporaryDirectory directory;
+      test::Draw draw(2);
+      const model::ModelSpec spec = test::random_spec(draw, 1, false);
+      plan::PlanInput input = test::random_input(draw, spec, 1);
+      input.device = exec::describe(config::DeviceKind::kCuda, input.recipe, 1);
+      std::atomic<int> hangs = 0;
+      std::string reported;
+      Environment environment({.hang = [&](const Error& error) {
+        ++hangs;
+        reported = error.what();
+        test::FakeGpu::let_go();
+      }});
+      const Environment::Scope scope(&environment);
+      test::RunOptions options;
+      options.directory = directory.path();
+      options.backend = &kernels::ref_backend();
+      options.make_device = test::FakeGpu::make;
+      options.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+      options.io_deadline_s = 1;
+      test::FakeGpu::configure(setting);
+      plan::Placement placement = plan::smallest_placement(input);
+      if (all_on_device) {
+        placement = test::all_in_memory(input);
+        test::make_homes(4, draw, input, placement);
+      }
+      const double begin_s = now_s();
+      try {
+        (void)test::small_run(input, placement, options);
+        ADD_FAILURE() << "the run ended well";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kDeadline);
+        EXPECT_EQ(error.what(), reported);
+      }
+      EXPECT_LT(now_s() - begin_s, 1 + 10);
+      EXPECT_EQ(hangs.load(), 1);
+      EXPECT_TRUE(std::regex_search(
+          reported, std::regex("^cuda: [a-z ]+( [a-z0-9.]+)? on (compute|update): not done after "
+                               "1 s, and a GPU cannot be made to stop")))
+          << reported;
+    }
+  }
+}
 
 TEST(CudaDevices, ThatCannotBeUsedSayWhy) {
   const std::string folder = test::FakeGpu::folder();

@@ -4,8 +4,10 @@
 #include "tests/cli/program.h"
 
 #include <algorithm>
+#include <regex>
 #include <sstream>
 
+#include "engine/base/clock.h"
 #include "tests/cli/metrics_records.h"
 #include "tests/cuda/fake_gpu.h"
 
@@ -316,6 +318,28 @@ TEST_F(CudaProgram, AFailureLeavesTheLastCheckpointWhole) {
     const std::string text = said(train(out, gpu), 4);
     EXPECT_SAYS(text, "strata: error: cuda: ");
     EXPECT_SAYS(text, " on ");
+    const std::filesystem::path checkpoints = sandbox_ / (out + "/checkpoints");
+    EXPECT_FALSE(std::filesystem::is_empty(checkpoints)) << text;
+    EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000006")) << text;
+    set_fake("");
+    EXPECT_EQ(state_after(out, {"--resume"}), state);
+  }
+}
+
+// In the middle of a step, with state on the GPU and on a drive.
+TEST_F(CudaProgram, AKernelThatNeverEndsEndsTheRunWithinTheDeadline) {
+  Arguments gpu = {"--device", "cuda", "--checkpoint-every", "1", "--io-deadline", "2"};
+  const std::string state = state_after("whole", gpu);
+  for (const bool on_drive : {false, true}) {
+    const std::string out = on_drive ? "drive" : "device";
+    if (on_drive) gpu = in_least_memory(gpu);
+    set_fake("hang@700");
+    const double begin_s = now_s();
+    const std::string text = said(train(out, gpu), 4);
+    EXPECT_LT(now_s() - begin_s, 2 + 30) << "what precedes it, the deadline, and a busy machine";
+    EXPECT_TRUE(std::regex_search(
+        text, std::regex("error: cuda: [a-z]+ [a-z0-9.]+ on [a-z]+: not done after 2 s")))
+        << text;
     const std::filesystem::path checkpoints = sandbox_ / (out + "/checkpoints");
     EXPECT_FALSE(std::filesystem::is_empty(checkpoints)) << text;
     EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000006")) << text;

@@ -63,6 +63,18 @@ void Device::reset(const std::string& configuration) {
   flights_.clear();
 }
 
+void Device::hang() {
+  std::unique_lock lock(mu_);
+  const int64_t before = times_let_go_;
+  let_go_.wait(lock, [&] { return times_let_go_ > before; });
+}
+
+void Device::let_go() {
+  const std::lock_guard lock(mu_);
+  ++times_let_go_;
+  let_go_.notify_all();
+}
+
 cudaError_t Device::allocate(void** address, size_t bytes) {
   if (bytes == 0) return cudaErrorInvalidValue;
   const auto limit = static_cast<size_t>(faults.setting("memory"));
@@ -207,7 +219,12 @@ extern "C" void fake_cuda_count_range(const char* name) {
   fake_cuda::Device::instance().faults.count_call((std::string("range ") + name).c_str());
 }
 
-// For tests that load the plugin: begins anew with other settings and faults.
+// For tests that load the plugin: the kernel that hangs ends.
+extern "C" __attribute__((visibility("default"))) void fake_cuda_let_go() {
+  fake_cuda::Device::instance().let_go();
+}
+
+// Begins anew with other settings and faults.
 extern "C" __attribute__((visibility("default"))) void fake_cuda_configure(const char* text) {
   fake_cuda::Device::instance().reset(text);
 }

@@ -102,6 +102,8 @@ class Device {
   cudaError_t failure() const;
   std::string failure_detail() const;
   void reset(const std::string& configuration);
+  void hang();  // of a kernel, until let_go()
+  void let_go();
 
   cudaError_t allocate(void** address, size_t bytes);
   cudaError_t release(void* address);
@@ -140,6 +142,8 @@ class Device {
   std::list<std::unique_ptr<Stream>> streams_;
   std::list<Flight> flights_;
   int next_stream_ = 0;
+  std::condition_variable let_go_;
+  int64_t times_let_go_ = 0;
   cudaError_t failure_ = cudaSuccess;
   std::string detail_;
 };

@@ -123,6 +123,7 @@ bool launch(cudaStream_t stream, std::function<void()> run) {
                              "a kernel touches bytes that are not of "
                              "one allocation of the device");
         }
+        if (device.faults.fails("hang")) return device.hang();
         if (device.faults.fails("kernel")) return device.fail(cudaErrorIllegalAddress, "");
         run();
       });

@@ -17,6 +17,7 @@
 //   register@1       cudaHostRegister is refused
 //   launch@5         the fifth launch of a kernel is refused; no later call fails
 //   kernel@9         the ninth kernel stops at an illegal address; all later calls fail
+//   hang@8           the eighth kernel never ends, unless fake_cuda_let_go() is called
 //   copy@3           the third copy is refused
 //   copying@3        the third copy finds an uncorrectable error of memory; all later calls fail
 //   lost@7           at the seventh kernel the device is gone; all later calls fail

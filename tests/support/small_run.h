@@ -33,6 +33,7 @@ struct RunOptions {
   bool overlaps = false;  // submits each step before the step ahead of it is over
   double clip = 0.5;
   double deadline_s = 60;
+  double io_deadline_s = 600;
   double eps = 1e-8;
   io::Backend io_backend = io::Backend::kThreads;
   const kernels::Backend* backend = nullptr;
@@ -155,6 +156,7 @@ class RankRun {
     options.io_backend = options_.io_backend;
     options.groups = groups_;
     options.deadline_s = options_.deadline_s;
+    options.io_deadline_s = options_.io_deadline_s;
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &initial_;
     if (input_.device.discrete) {
