@@ -322,7 +322,9 @@ double probe_memory(const ProbeOptions& options, double seconds) {
   return bytes / std::min(stream_s, in_place_s);
 }
 
-config::Machine probe_machine(const ProbeOptions& options) {
+namespace {
+
+config::Machine probe_here(const ProbeOptions& options) {
   STRATA_CHECK(options.backend != nullptr && options.threads >= 1 && options.memory_bytes >= kMiB);
   const double part_s = options.seconds / 12;
   config::Machine machine;
@@ -352,6 +354,12 @@ config::Machine probe_machine(const ProbeOptions& options) {
     machine.upload_bytes_per_s = machine.download_bytes_per_s = copy_rate(options, part_s / 2);
   }
   return machine;
+}
+
+}  // namespace
+
+config::Machine probe_machine(const ProbeOptions& options) {
+  return on_own_thread([&] { return probe_here(options); });
 }
 
 void set_drive(const DriveFigures& drive, config::Machine& machine) {

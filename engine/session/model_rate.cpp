@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/exec/compute_probe.h"
 #include "engine/exec/devices.h"
 #include "engine/exec/rates_of.h"
@@ -51,14 +52,17 @@ double rate_of_model(model::ModelSpec spec, const config::Options& options,
         exec::best_rates_of(facts.machine, {.recipe = options.recipe}).matmul_flops_per_s;
     const double flops = pass_flops(spec, shape, options.recipe, device);
     if (products > 0 && flops > kTooLongS * products) return 0;
-    return exec::probe_compute({.spec = spec,
-                                .recipe = options.recipe,
-                                .shape = shape,
-                                .device = device,
-                                .rounds = kRounds,
-                                .long_s = kLongS,
-                                .recomputed = recomputed_share(options.activations),
-                                .device_bytes = train::device_budget_of(options, facts)});
+    const auto measure = [&] {
+      return exec::probe_compute({.spec = spec,
+                                  .recipe = options.recipe,
+                                  .shape = shape,
+                                  .device = device,
+                                  .rounds = kRounds,
+                                  .long_s = kLongS,
+                                  .recomputed = recomputed_share(options.activations),
+                                  .device_bytes = train::device_budget_of(options, facts)});
+    };
+    return on_own_thread(measure);
   } catch (const Error& error) {
     // The planner says what does not fit, or what the options have wrong, and a run what is wrong
     // with the device.
