@@ -4,8 +4,9 @@
 
 Plans Llamas of 70B and 405B parameters for servers of eight H200 GPUs (examples/machines/h200-8nvme.toml with
 device_count = 8) joined by networks of several speeds, and prints a table of predictions. Nothing is run on a GPU.
-Efficiency is the time of the model's arithmetic at the profile's rate, without what is computed again, over the
-predicted step: the MFU by the rate that products sustain.
+Meshes are of data ranks alone, one copy of the state or more, of which the fastest is taken.
+Efficiency is the time in which a GPU computes over the predicted step; the last column but one is without what is
+computed again: the MFU by the rate that products sustain.
 """
 import argparse
 import json
@@ -39,12 +40,18 @@ def write_machine(folder: str, network: float) -> str:
 
 
 def plan(strata: str, model: str, machine: str, ranks: int) -> dict:
-    command = [strata, "plan", "--model", model, "--machine", machine, "--ranks", str(ranks), "--mesh", "auto",
-               "--sequence-length", str(SEQUENCE), "--accumulate", str(TOKENS_OF_RANK // SEQUENCE), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    """The fastest of the plans whose copies of the state lie on `shards` GPUs each."""
+    plans = []
+    for shards in sorted({ranks, min(ranks, 128), min(ranks, 64), 8}):
+        command = [strata, "plan", "--model", model, "--machine", machine, "--ranks", str(ranks),
+                   "--mesh", f"shard={shards},replicate={ranks // shards}", "--reduce-dtype", "bf16",
+                   "--sequence-length", str(SEQUENCE), "--accumulate", str(TOKENS_OF_RANK // SEQUENCE), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            plans.append(json.loads(done.stdout) | {"shards": shards})
+        elif "does not fit" not in done.stderr:
+            sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+    return max(plans, key=lambda each: each["predicted_tokens_per_s"])
 
 
 def main() -> None:
@@ -52,8 +59,9 @@ def main() -> None:
     parser.add_argument("strata")
     parser.add_argument("--ranks", default="8,64,512,1024")
     args = parser.parse_args()
-    print("| model | network of a server | GPUs | mesh | step | tokens/s of a GPU | efficiency | limited by |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| model | network of a server | GPUs | copies of the state | step | tokens/s of a GPU | efficiency | MFU | "
+          "limited by |")
+    print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, sizes in MODELS.items():
             model = os.path.join(folder, name)
@@ -66,11 +74,10 @@ def main() -> None:
                         continue  # one server has no network
                     found = plan(args.strata, model, machine, ranks)
                     step = found["predicted_step_s"]
-                    mesh = " ".join(f"{axis} {found[axis + '_ranks']}" for axis in ("tensor", "pipeline", "context")
-                                    if found[axis + "_ranks"] > 1) or "data alone"
-                    print(f"| {name} | {network if ranks > 8 else 'none'} | {ranks:,} | {mesh} | {step:.1f} s | "
-                          f"{found['predicted_tokens_per_s'] / ranks:.0f} | {found['predicted_mfu']:.2f} | "
-                          f"{found['bottleneck']} |", flush=True)
+                    copies = ranks // found["shards"]
+                    print(f"| {name} | {network if ranks > 8 else 'none'} | {ranks:,} | {copies} | {step:.1f} s | "
+                          f"{found['predicted_tokens_per_s'] / ranks:.0f} | {found['busy_s']['compute'] / step:.2f} | "
+                          f"{found['predicted_mfu']:.2f} | {found['bottleneck']} |", flush=True)
 
 
 if __name__ == "__main__":
