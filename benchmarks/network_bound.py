@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the step that `strata plan` predicts with the measured one where a network binds.
 
-    benchmarks/network_bound.py build/bindings/cli/strata [--mbit 200,500,1000] [--rounds 3] [--steps 8]
+    benchmarks/network_bound.py build/bindings/cli/strata [--mbit 200,500,1000] [--rounds 3] [--steps 8] [--ranks 1]
 
-Two machines are network namespaces with a limited link between them; each has a rank and a drive
+Two machines are network namespaces with a limited link between them; each has --ranks ranks and a drive
 directory of its own. A run measures machine and network; `strata plan` then plans for the profile
 that it has kept, so both figures are of one run. Rounds alternate over the rates and the ZeRO stages.
 Needs root. Exit code 1: a prediction is off by more than 15 %, by the median of the rounds, or the
@@ -14,6 +14,7 @@ plan does not say that the network (collectives) limits the step.
 import argparse
 import json
 import os
+import re
 import secrets
 import shutil
 import statistics
@@ -56,7 +57,7 @@ class Comparison:
         own = self.folder / f"machine-{machine}"
         (own / "drive").mkdir(parents=True, exist_ok=True)
         command = [*self.machines.on(machine), "sh", "-c", f'mount --bind {own}/drive drive && exec "$@"', "sh",
-                   self.strata, "launch", "--nodes", "2", "--node-rank", str(machine), "--ranks", "1",
+                   self.strata, "launch", "--nodes", "2", "--node-rank", str(machine), "--ranks", str(self.given.ranks),
                    "--rendezvous", f"{self.machines.HOSTS[0]}:29500", "--secret-file", "secret", "--",
                    "train", *self.options(stage), "--data", str(TEXT), "--out", "run",
                    "--steps", str(self.given.steps), "--schedule", "constant"]
@@ -73,7 +74,11 @@ class Comparison:
         summary = json.loads((self.folder / "run/summary.json").read_text())
         machine = json.loads((self.folder / "run/run.json").read_text())["machine"]
         profile = next((self.folder / "machine-0/strata").glob("machine-*.toml"))
-        plan = json.loads(self.call("plan", *self.options(stage), "--machine", profile, "--ranks", "2", "--json"))
+        # In a profile, ranks of a machine are its devices.
+        text = re.sub(r"(?m)^device_count *=.*\n", "", profile.read_text())
+        (self.folder / "machine.toml").write_text(f"device_count = {self.given.ranks}\n{text}")
+        plan = json.loads(self.call("plan", *self.options(stage), "--machine", "machine.toml", "--ranks",
+                                    2 * self.given.ranks, "--json"))
         return summary, plan, machine["network_bytes_per_s"]
 
 
@@ -84,6 +89,7 @@ def main():
     parser.add_argument("--stages", type=numbers, default=[0, 3])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--host-memory", default="220MiB")
     given = parser.parse_args()
     found, wrong = {}, 0
