@@ -129,6 +129,7 @@ void Session::Impl::require_usable(const std::string& checkpoint) {
   if (checkpoint.empty() || !live_ || job_) return;
   const train::RunPlan& run = plan();
   checkpoint::CheckpointReader(checkpoint, *run.spec, run.input.recipe, *source_);
+  checkpoint::verify_checkpoint(checkpoint);
 }
 
 void Session::Impl::load(const std::string& checkpoint, const InitialState& initial) {

@@ -213,7 +213,7 @@ void verify_checkpoint(const std::string& path) {
   const PageBuffer buffer = make_page_buffer();
   int64_t all_bytes = 0;
   for (const StateFile& table : manifest.files) all_bytes += table.bytes;
-  ReadingProgress progress("resume: " + path, all_bytes);
+  ReadingProgress progress("checkpoint: " + path, all_bytes);
   for (const StateFile& table : manifest.files) {
     CheckpointFile file = CheckpointFile::open(path + "/" + table.name);
     for (const StateExtent& extent : table.extents) {

@@ -3,6 +3,7 @@
 // that are discarded or skipped, checkpoints, planes out and in, and what a callback may stop.
 #include <bit>
 #include <cstring>
+#include <fstream>
 
 #include "tests/c/c_fixture.h"
 
@@ -223,6 +224,36 @@ TEST_F(CApi, ALoadThatIsRefusedLeavesTheStep) {
   auto result = sized<strata_step_result>();
   EXPECT_EQ(strata_store_step(store, &update, &result), STRATA_OK) << text();
   EXPECT_DOUBLE_EQ(result.grad_norm, std::sqrt(2.0));
+  EXPECT_EQ(strata_store_close(store), STRATA_OK);
+}
+
+TEST_F(CApi, ADamagedCheckpointLeavesTheStepToo) {
+  strata_store* store = loaded(options(on_drive()));
+  step(store);
+  const char* path = nullptr;
+  ASSERT_EQ(strata_store_save(store, (directory_ + "/saved").c_str(), &path), STRATA_OK) << text();
+  const std::string saved = path;
+  const auto before = state(store);
+  auto load = sized<strata_load>();
+  load.checkpoint = saved.c_str();
+  const auto flip = [&] {  // a bit near the end
+    std::fstream file(saved + "/state-rank00000.bin", std::ios::in | std::ios::out);
+    const auto byte =
+        static_cast<std::streamoff>(fs::file_size(saved + "/state-rank00000.bin")) - 4096;
+    file.seekg(byte);
+    const int value = file.get();
+    file.seekp(byte);
+    file.put(static_cast<char>(value ^ 1));
+  };
+  flip();
+  ASSERT_EQ(strata_store_begin(store), STRATA_OK) << text();
+  acquire(store, 0, STRATA_FORWARD);
+  expect_refused(strata_store_load(store, &load), STRATA_ERROR_CORRUPT, "checksum");
+  EXPECT_EQ(strata_store_discard(store), STRATA_OK) << text();
+  EXPECT_EQ(state(store), before);
+  flip();
+  EXPECT_EQ(strata_store_load(store, &load), STRATA_OK) << text();
+  EXPECT_EQ(step(store).step, 2);
   EXPECT_EQ(strata_store_close(store), STRATA_OK);
 }
 

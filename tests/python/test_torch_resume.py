@@ -98,6 +98,61 @@ def test_a_checkpoint_that_is_not_there_changes_nothing(tmp_path):
     assert all(torch.equal(values, before[name]) for name, values in twin.state_dict().items())
 
 
+def frozen_and_offloaded(**more):
+    model = new_model()
+    model.blocks[0].requires_grad_(False)
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+    return model, state, strata.torch.Optimizer(state, lr=1e-2, **more)
+
+
+def flip_a_bit(saved):
+    with open(saved["strata_checkpoint"] + "/state-rank00000.bin", "r+b") as file:
+        file.seek(5000)
+        byte = file.read(1)[0]
+        file.seek(5000)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_a_damaged_checkpoint_changes_nothing(tmp_path):
+    model, state, optimizer = frozen_and_offloaded(checkpoints=tmp_path)
+    train(model, optimizer, range(2))
+    saved = optimizer.state_dict()
+    train(model, optimizer, range(2, 4))
+    before = copy.deepcopy(model.state_dict())
+    flip_a_bit(saved)
+    with pytest.raises(strata.CorruptError, match="checksum"):
+        optimizer.load_state_dict(saved)
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+    train(model, optimizer, [4])
+    flip_a_bit(saved)
+    optimizer.load_state_dict(saved)
+    assert state.updates() == 2
+    state.restore()
+
+
+def test_frozen_weights_outlive_a_load_that_fails(tmp_path, monkeypatch):
+    model, state, optimizer = frozen_and_offloaded()
+    train(model, optimizer, range(2))
+    path = state.save(tmp_path)
+    before = copy.deepcopy(model.state_dict())
+
+    def fail(tensors):
+        return lambda name, first, out: False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(strata.torch._offload, "fill_of", fail)
+        for _ in range(2):
+            with pytest.raises(strata.Interrupted):
+                state.load(path)
+    state.load(path)
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+    train(model, optimizer, [2])
+    with pytest.raises(strata.Interrupted):
+        state.store.load(lambda name, first, out: False)
+    with pytest.raises(strata.UsageError, match="an earlier failure lost .*offload the model again"):
+        state.load(path)
+
+
 def test_parameters_may_be_frozen_midway_and_the_others_keep_their_moments(tmp_path):
     def groups_of(model):
         trained = [p for p in model.parameters() if p.requires_grad]

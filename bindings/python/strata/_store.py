@@ -177,6 +177,9 @@ class Store:
     ) -> None:
         """Allocates memory and loads a state: `initial` weights, or a checkpoint that save() wrote.
 
+        A checkpoint is verified before a state that is loaded is given up for it, by a store that
+        is the only rank.
+
         Values are arrays by name, or a function (name, first, out) that fills out with the elements
         from `first` on, float32; when it returns False, load() ends and raises Interrupted.
         Tensors with a source need no initial weights. With a checkpoint, `initial` gives the frozen

@@ -74,6 +74,7 @@ class Offloaded:
         self._copies = Copies(self._options.get("nvme"))
         self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
         self.eps = float(self._options["eps"])
+        self._rescued: dict[str, torch.Tensor] = {}  # frozen weights that a failed load lost
         before = {name: p.data for name, p in model.named_parameters()}
         source: Source = ModuleSource(before)
         if weights is not None:
@@ -319,6 +320,9 @@ class Offloaded:
         name = self._binder.name_of(parameter)
         return name if name in self._unit_of or name in self.kept else ""
 
+    def _stored(self) -> list[nn.Parameter]:
+        return [self._parameters[name] for name in [*self._unit_of, *self.kept]]
+
     def trained_parameters(self) -> list[nn.Parameter]:
         return [self._parameters[name] for name in self._numbers]
 
@@ -391,8 +395,23 @@ class Offloaded:
         """Loads what save() wrote."""
         self._idle("load")
         check_checkpoint(checkpoint)
-        frozen = self._frozen()
-        self.store.load(fill_of(frozen) if frozen else None, checkpoint)
+        frozen = self._frozen() if self._is_loaded() else self._rescued
+        if not frozen and not all(p.requires_grad for p in self._stored()):
+            raise lib.UsageError(
+                "offload: load: an earlier failure lost the weights that are not trained (offload the "
+                "model again, from its files)"
+            )
+        try:
+            self.store.load(fill_of(frozen) if frozen else None, checkpoint)
+        finally:
+            self._rescued = {} if self._is_loaded() else frozen
+
+    def _is_loaded(self) -> bool:
+        try:
+            self.store.statistics()
+        except lib.UsageError:  # a call failed, and the state is lost
+            return False
+        return True
 
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
