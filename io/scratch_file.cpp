@@ -37,6 +37,10 @@ std::string host_name() {
   return name;
 }
 
+std::string this_process() {
+  return "pid " + std::to_string(getpid()) + " on " + host_name();
+}
+
 // The file's text as one printable line.
 std::string read_holder(int fd) {
   char text[512];
@@ -256,8 +260,13 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
       if (error != EWOULDBLOCK) throw unusable("lock directory", error, "use a local file system");
       const std::string holder = read_holder(lock_fd_);
       close_all();
-      throw Error(ErrorCode::kConfig, "lock directory: " + directory + ": in use by " + holder +
-                                          " (wait for it, or name another directory)");
+      throw Error(
+          ErrorCode::kConfig,
+          "lock directory: " + directory + ": in use by " + holder +
+              (holder.starts_with(this_process())
+                   ? ", which is this process (close the store that has it, or name another "
+                     "directory: each needs its own)"
+                   : " (wait for it, or name another directory)"));
     }
     // The previous holder may have removed the file between our open and our lock.
     struct stat ours {};
@@ -270,8 +279,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& lo
     close(lock_fd_);
   }
   if (!is_lock(lock_fd_)) throw foreign();
-  const std::string text = "pid " + std::to_string(getpid()) + " on " + host_name() +
-                           (owner.empty() ? "" : ": " + owner) + "\n";
+  const std::string text = this_process() + (owner.empty() ? "" : ": " + owner) + "\n";
   if (ftruncate(lock_fd_, 0) != 0 ||
       pwrite(lock_fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     const int error = errno;

@@ -278,7 +278,8 @@ typedef struct strata_ranks {
  * groups (patterns on names of tensors), io, io_deadline, and for several ranks: ranks, zero_stage,
  * shard_ranks, reduce_dtype. With device "cuda" or "cuda:1" and device_memory, units come to that
  * GPU's memory, and updates are done where the state lies; the rest of its memory is the caller's.
- * plugin_path is the folder of libstrata_cuda.so where that is not beside this library.
+ * plugin_path is the folder of libstrata_cuda.so where that is not beside this library. Each loaded
+ * store needs directories of its own for nvme.
  * `sinks` may be null.
  * Errors: _USAGE, _CONFIG. Creates and measures nothing. */
 STRATA_API strata_status strata_store_open(const char* options, const strata_sinks* sinks,

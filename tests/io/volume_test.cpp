@@ -170,7 +170,8 @@ TEST(Volume, ASecondRunIsRefusedAndTheHolderNamed) {
   const auto [code, text] = refusal({.directories = {directory.path()}, .bytes = kMi});
   EXPECT_EQ(code, ErrorCode::kConfig);
   EXPECT_NE(text.find("in use by pid " + std::to_string(getpid())), std::string::npos) << text;
-  EXPECT_NE(text.find("the first"), std::string::npos) << text;
+  EXPECT_NE(text.find("the first, which is this process"), std::string::npos) << text;
+  EXPECT_EQ(text.find("wait for it"), std::string::npos) << text;
 }
 
 // The winner holds the directory until all have tried.

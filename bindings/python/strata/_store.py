@@ -30,7 +30,8 @@ class Store:
 
     units: the model, in the order of its forward.
     options: options of `strata train` by name: host_memory (of this store), nvme, recipe ("bf16" or
-        "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io;
+        "fp32"), accumulate, threads, betas, eps, weight_decay, decay_all, clip, freeze, groups, io,
+        device, device_memory, plugin_path; a loaded store has each directory of nvme for itself;
         and for stores that share one state: ranks, zero_stage, shard_ranks, reduce_dtype.
     order: the uses of a micro-batch, where they are not every unit forward and then backward.
     may_leave_out: acquire() leaves out uses before the one that it is asked for.

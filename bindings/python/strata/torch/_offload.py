@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import weakref
@@ -55,6 +56,7 @@ class Offloaded:
         new: Collection[str] = (),
     ) -> None:
         check_model(model)
+        gc.collect()  # of models that are gone, whose cycles hold stores with memory and directories
         self.model = model
         self.device = device_of(model, device)
         if "device" in (options or {}):
