@@ -11,6 +11,7 @@
 #include "engine/config/devices.h"
 #include "engine/model/external.h"
 #include "engine/session/unit_options.h"
+#include "engine/text/text_unicode.h"
 #include "kernels/backend.h"
 
 namespace strata::c {
@@ -27,6 +28,15 @@ UnitPass pass_of(int32_t pass, const char* call) {
   if (pass == STRATA_BACKWARD) return UnitPass::kBackward;
   refuse(ErrorCode::kUsage,
          fmt::format("{}: pass {}: unknown (give STRATA_FORWARD or STRATA_BACKWARD)", call, pass));
+}
+
+// Plans, errors and checkpoints have names as texts.
+void require_utf8(const std::string& name, const std::string& where) {
+  const size_t byte = text::find_invalid_utf8(name);
+  if (byte == std::string::npos) return;
+  refuse(ErrorCode::kConfig, fmt::format("add_unit: {}: byte {} of its name is not UTF-8 (give it "
+                                         "a name in UTF-8)",
+                                         where, byte));
 }
 
 StatePlane plane_of(int32_t plane, const char* call) {
@@ -53,6 +63,7 @@ Session& Store::session(const char* call) {
 Unit Store::read_unit(const strata_unit& given) const {
   Unit unit = {.name = text_or_empty(given.name), .tensors = {}, .frozen = given.frozen != 0};
   if (unit.name.empty()) refuse(ErrorCode::kConfig, "add_unit: the unit has no name (name it)");
+  require_utf8(unit.name, fmt::format("unit {}", units_.size()));
   if (given.tensor_count > 0) require_given(given.tensors, "add_unit", "tensors");
   for (size_t i = 0; i < given.tensor_count; ++i) {
     const strata_tensor tensor = item_of(given.tensors, i, "add_unit", "tensor");
@@ -61,6 +72,7 @@ Unit Store::read_unit(const strata_unit& given) const {
       refuse(ErrorCode::kConfig,
              fmt::format("add_unit: {}: tensor {} has no name (name it)", unit.name, i));
     }
+    require_utf8(name, fmt::format("{}: tensor {}", unit.name, i));
     if (tensor.rank < 0 || tensor.rank > 64) {
       refuse(ErrorCode::kConfig, fmt::format("add_unit: {}: {}: rank {}: out of range (give 0 to "
                                              "64)",

@@ -13,10 +13,10 @@ namespace strata::session {
 namespace {
 
 constexpr std::string_view kKeys[] = {
-    "host_memory",  "nvme",   "nvme_rate",    "recipe",    "accumulate", "threads",
-    "betas",        "eps",    "weight_decay", "decay_all", "clip",       "freeze",
-    "groups",       "io",     "io_deadline",  "ranks",     "zero_stage", "shard_ranks",
-    "reduce_dtype", "device", "device_memory"};
+    "host_memory",  "nvme",   "nvme_rate",     "recipe",     "accumulate", "threads",
+    "betas",        "eps",    "weight_decay",  "decay_all",  "clip",       "freeze",
+    "groups",       "io",     "io_deadline",   "ranks",      "zero_stage", "shard_ranks",
+    "reduce_dtype", "device", "device_memory", "plugin_path"};
 
 void require_right_device(const config::Json& given, const config::Options& options) {
   const auto refuse = [](const char* what) { throw Error(ErrorCode::kConfig, what); };

@@ -120,6 +120,11 @@ TEST_F(CApi, UnitsThatCannotBeAreRefusedByName) {
   expect_refused(strata_store_add_unit(store, &unit, nullptr), STRATA_ERROR_USAGE, "tensors");
   unit.tensors = &tensor;
   refused("has no name");
+  tensor.name = "we\xc3ight";
+  refused("layer: tensor 0: byte 2");
+  unit.name = "\xff";
+  refused("unit 0: byte 0");
+  unit.name = "layer";
   tensor.name = "weight";
   tensor.rank = 2;
   expect_refused(strata_store_add_unit(store, &unit, nullptr), STRATA_ERROR_USAGE, "shape");
@@ -139,6 +144,8 @@ TEST_F(CApi, UnitsThatCannotBeAreRefusedByName) {
     EXPECT_EQ(store, nullptr);
   }
   EXPECT_EQ(strata_store_open("{}", nullptr, nullptr), STRATA_ERROR_USAGE);
+  expect_refused(strata_store_open("{\"plugins\": 1}", nullptr, &store), STRATA_ERROR_USAGE,
+                 "plugin_path");
 }
 
 TEST_F(CApi, TextsBelongToTheThreadThatFailed) {

@@ -297,16 +297,58 @@ class Stores(unittest.TestCase):
         shapes = {"a": (8, 8), "b": (8,)}
         for words, given in (
             ("frozen: c: no unit", {"frozen": ["c"]}),
-            ("frozen: the text 'b'", {"frozen": "b"}),
+            ("frozen: 'b' .give a list", {"frozen": "b"}),
+            ("frozen: 3 .give a list", {"frozen": 3}),
+            ("a: group: 'x'", {"groups": {"a": "x"}}),
+            ("groups: 5", {"groups": 5}),
+            ("a: source: 'file'", {"sources": {"a": "file"}}),
             ("groups: c: no unit", {"groups": {"c": 1}}),
             ("sources: c: no unit", {"sources": {"c": strata.Source("nowhere")}}),
         ):
             with self.assertRaisesRegex(strata.ConfigError, words):
                 strata.Store([strata.Unit("u", shapes, **given)], OPTIONS)
-        with self.assertRaisesRegex(strata.ConfigError, "a: shape 8"):
+        with self.assertRaisesRegex(strata.ConfigError, "a: shape: 8"):
             strata.Store([strata.Unit("u", {"a": 8})], OPTIONS)
-        with self.assertRaisesRegex(strata.ConfigError, "order: units: the text 'in'"):
+        with self.assertRaisesRegex(strata.ConfigError, "order: units: 'in'"):
             strata.Store(UNITS, OPTIONS, order=[strata.Use("in", "forward")])
+        for words, units in (
+            ("units: 'u' ", ["u"]),
+            ("name: 7", [strata.Unit(7, shapes)]),
+            ("tensors: 3", [strata.Unit("u", 3)]),
+            ("a: shape", [strata.Unit("u", {"a": (2.5,)})]),
+            ("u: tensors: 8", [strata.Unit("u", {8: (2,)})]),
+            (r"zero bytes", [strata.Unit("u", {"a\0b": (2,)})]),
+            ("no UTF-8", [strata.Unit("u\udc80", shapes)]),
+        ):
+            with self.assertRaisesRegex(strata.ConfigError, words):
+                strata.Store(units, OPTIONS)
+        with self.assertRaisesRegex(strata.ConfigError, "options: clip: <object"):
+            strata.Store(UNITS, {"clip": object()})
+        with loaded() as store, self.assertRaisesRegex(strata.ConfigError, "zero bytes"):
+            store.save("a\0b")
+
+    def test_values_are_lists_or_arrays_of_real_numbers(self):
+        units = [strata.Unit("u", {"w": (2,)})]
+        with strata.Store(units, {**OPTIONS, "threads": np.int64(1)}) as store:
+            store.load({"w": [1, 2]})
+            for wrong in ([1j, 2], [None, 2], np.array([1, "x"], object), ["a", "b"], [[1], [2, 3]]):
+                with self.assertRaisesRegex(strata.ConfigError, "load: w: .*real numbers"):
+                    store.load({"w": wrong})
+                with self.assertRaisesRegex(strata.ConfigError, "write: w: .*real numbers"):
+                    store.write("w", wrong)
+            with self.assertRaisesRegex(strata.ConfigError, "weights: 5 .give arrays by name"):
+                store.load(5)
+            self.assertEqual(store.read("w").tolist(), [1, 2])
+            store.begin()
+            store.acquire("u", "forward")
+            store.release()
+            with store.acquire("u", "backward") as view:
+                with self.assertRaisesRegex(strata.ConfigError, "real numbers"):
+                    view.add_gradient("w", np.array([1j, 1]))
+                view.add_gradient("w", [1, 1])
+            with self.assertRaisesRegex(strata.ConfigError, "groups: 0.1 .give a GroupUpdate"):
+                store.step(0.1, groups=[0.1])
+            self.assertTrue(store.step(0.1).applied)
 
     def test_values_that_do_not_fit_are_refused_and_lose_nothing(self):
         given = weights()

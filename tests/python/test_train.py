@@ -53,6 +53,26 @@ class Runs(unittest.TestCase):
         with self.assertRaisesRegex(strata.ConfigError, "architectures: missing"):
             strata.plan({**self.options, "model": {}}, machine=MACHINE)
 
+    def test_a_plan_takes_the_model_first(self):
+        class Config:
+            def to_dict(self):
+                return json.loads((Path(MODEL) / "config.json").read_text())
+
+        options = {**self.options, "machine": MACHINE, "accumulate": np.int64(2)}
+        model = options.pop("model")
+        expected = strata.plan(model, options)
+        for config in (Config(), Config().to_dict(), str(model)):
+            found = strata.plan(config, **options)
+            self.assertEqual(found.data, expected.data)
+        self.assertEqual(repr(expected), expected.text)
+        wrong = {**Config().to_dict(), "num_attention_heads": "x"}
+        with self.assertRaises(strata.ConfigError) as raised:
+            strata.plan(wrong, options)
+        self.assertIn("(model)/config.json", str(raised.exception))
+        self.assertNotIn(tempfile.gettempdir(), str(raised.exception))
+        with self.assertRaisesRegex(strata.ConfigError, "model: 5 .give a path"):
+            strata.plan(5, options)
+
     def test_a_run_reports_its_steps(self):
         steps, evaluations = [], []
         result = strata.train(

@@ -440,6 +440,29 @@ def call(name: str, *arguments: Any) -> None:
     raise _ERRORS.get(status, InternalError)(text)
 
 
+def require(is_right: bool, where: str, given: Any, wanted: str) -> None:
+    """Throws where a caller gave a value of the wrong kind."""
+    if not is_right:
+        raise ConfigError(f"{where}: {given!r} (give {wanted})")
+
+
+def text_of(given: Any, where: str) -> bytes:
+    """A text for the library, which would see only what is before a zero byte."""
+    require(isinstance(given, str) and "\0" not in given, where, given, "a text without zero bytes")
+    try:
+        encoded: bytes = given.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: {given!r}: it has no UTF-8 (give another text)") from None
+    return encoded
+
+
+def path_of(given: Any, where: str) -> bytes:
+    require(isinstance(given, (str, bytes, os.PathLike)), where, given, "a path")
+    path = os.fsencode(given)
+    require(b"\0" not in path, where, given, "a path without zero bytes")
+    return path
+
+
 def close_quietly(name: str, handle: Optional[int]) -> None:
     """Closes a handle where nobody can be told of a failure."""
     if handle is not None and _library is not None:

@@ -18,7 +18,7 @@ from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
 from ._units import GroupUpdate, Statistics, StepResult, Unit, Use
 from ._units import check_order, check_units, set_source, step_result_of
-from ._values import Initial, check_values, fill as fill_values, floats
+from ._values import Initial, check_values, fill as fill_values, floats, real
 from ._view import View
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Store:
         for i, (name, shape) in enumerate(unit.tensors.items()):
             sizes = (c.c_int64 * len(shape))(*shape)
             tensors[i] = lib.TensorStruct(
-                name=name.encode(),
+                name=lib.text_of(name, f"{unit.name}: tensors"),
                 shape=sizes,
                 rank=len(shape),
                 frozen=int(name in frozen),
@@ -100,7 +100,7 @@ class Store:
                 set_source(tensors[i], name, unit.sources[name])
             self._names[name] = (index, i, tuple(int(size) for size in shape))
         given = lib.UnitStruct(
-            name=unit.name.encode(),
+            name=lib.text_of(unit.name, "units: name"),
             tensors=tensors,
             tensor_count=len(unit.tensors),
         )
@@ -211,7 +211,7 @@ class Store:
 
         struct = lib.LoadStruct(updates=updates, fills_moments=int(exp_avg is not None))
         if checkpoint is not None:
-            struct.checkpoint = os.fsencode(checkpoint)
+            struct.checkpoint = lib.path_of(checkpoint, "load: checkpoint")
         if initial is not None:
             struct.fill = lib.FILL(fill)
         with guarded:
@@ -286,7 +286,11 @@ class Store:
         groups: Sequence[GroupUpdate] = (),
     ) -> StepResult:
         """Ends the step with an AdamW update. `clip` and `weight_decay` replace the options, and
-        `groups` gives the settings of tensors with Unit.groups."""
+        `groups` gives the settings of tensors with Unit.groups. Gradients are those of a loss that
+        was multiplied by `gradient_scale`: the norm, clipping and the update are of gradients
+        divided by it."""
+        for each in groups:
+            lib.require(isinstance(each, GroupUpdate), "step: groups", each, "a GroupUpdate")
         settings = [lib.GroupStruct(lr=each.lr, weight_decay=each.weight_decay) for each in groups]
         update = lib.UpdateStruct(lr=lr, group_count=len(settings))
         if settings:
@@ -307,7 +311,7 @@ class Store:
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
         """Writes a checkpoint below the directory and returns its path."""
         path = c.c_char_p()
-        self._call("store_save", os.fsencode(directory), c.byref(path))
+        self._call("store_save", lib.path_of(directory, "save"), c.byref(path))
         return os.fsdecode(path.value or b"")
 
     def read(self, name: str, plane: str = "weights") -> "np.ndarray":
@@ -328,7 +332,7 @@ class Store:
         import numpy as np
 
         unit, tensor, shape, info = self._find(name)
-        given = np.asarray(values, np.float32, order="C")
+        given = np.asarray(real(values, f"write: {name}"), np.float32, order="C")
         if given.shape != shape:
             raise lib.ConfigError(f"write: {name}: shape {given.shape} (give one of {shape})")
         self._call(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes as c
 import json
 import math
@@ -11,11 +10,11 @@ import os
 import tempfile
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Type, Union
 
 from . import _library as lib
 from ._callbacks import Guard, sinks_of
-from ._plan import Options, Plan, options_text, plan_of
+from ._plan import Options, Plan, options_text, plain, plan_of
 from ._units import StepResult, step_result_of
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 Tokens = Union["np.ndarray", Sequence[int]]
 Path = Union[str, "os.PathLike[str]"]
+
+_CONFIG = {"architectures", "model_type"}  # what a config.json has, and options do not
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Model:
         self._handle: Optional[int] = None
         sinks, self._kept = sinks_of(log)
         handle = c.c_void_p()
-        where = None if cache is None else os.fsencode(cache)
+        where = None if cache is None else lib.path_of(cache, "cache")
         text = options_text(options, **more)
         lib.call("train_open", text, where, c.byref(sinks), c.byref(handle))
         self._handle = handle.value
@@ -131,7 +132,9 @@ class Model:
 
     def load(self, checkpoint: Optional[Path] = None) -> None:
         """Loads the model's weights, or the state of a checkpoint."""
-        self._call("train_load", None if checkpoint is None else os.fsencode(checkpoint))
+        self._call(
+            "train_load", None if checkpoint is None else lib.path_of(checkpoint, "load: checkpoint")
+        )
 
     def step(self, tokens: Tokens, targets: Tokens, lr: float) -> StepResult:
         """Forward, backward and update.
@@ -165,18 +168,18 @@ class Model:
     def generate(self, prompt: str, tokens_max: int = 64) -> str:
         """Continues the prompt with the most likely tokens."""
         text = c.c_char_p()
-        self._call("train_generate", prompt.encode(), tokens_max, c.byref(text))
+        self._call("train_generate", lib.text_of(prompt, "generate"), tokens_max, c.byref(text))
         return (text.value or b"").decode(errors="replace")
 
     def save(self, directory: Path) -> str:
         """Writes a checkpoint below the directory and returns its path."""
         path = c.c_char_p()
-        self._call("train_save", os.fsencode(directory), c.byref(path))
+        self._call("train_save", lib.path_of(directory, "save"), c.byref(path))
         return os.fsdecode(path.value or b"")
 
     def export(self, directory: Path) -> None:
         """Writes the model as a model directory, which must not exist yet."""
-        self._call("train_export", os.fsencode(directory))
+        self._call("train_export", lib.path_of(directory, "export"))
 
     def close(self) -> None:
         """Ends threads and frees memory."""
@@ -199,30 +202,44 @@ class Model:
         lib.close_quietly("train_close", self._handle)
 
 
-def plan(options: Optional[Options] = None, *, cache: Optional[Path] = None, **more: Any) -> Plan:
-    """The plan of a run: plan(model="dir", host_memory="24GiB", nvme=["/mnt/a"]).
+def plan(
+    model: Any = None,
+    options: Optional[Options] = None,
+    *,
+    cache: Optional[Path] = None,
+    **more: Any,
+) -> Plan:
+    """The plan of a run: plan("dir", host_memory="24GiB", nvme=["/mnt/a"]).
 
     Creates nothing. Without the option machine, and without measurements in `cache`, it measures
     this machine for some seconds. Raises DoesNotFit with what would fit.
 
     model: a directory, in which config.json is enough, or a configuration: one of Transformers, or
-        the members of a config.json.
+        the members of a config.json. Options may have it, and be given in its place.
     """
+    if options is None and isinstance(model, Mapping) and not _CONFIG.intersection(model):
+        model, options = None, model
     given = {**(options or {}), **more}
+    if model is not None:
+        given["model"] = model
     config = given.get("model")
-    with contextlib.ExitStack() as stack:
-        if config is not None and not isinstance(config, (str, os.PathLike)):
-            given["model"] = stack.enter_context(_directory_of(config))
-        return stack.enter_context(Model(given, cache=cache)).plan()
-
-
-@contextlib.contextmanager
-def _directory_of(config: Any) -> Iterator[str]:
-    members = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    if config is None or isinstance(config, (str, os.PathLike)):
+        with Model(given, cache=cache) as planned:
+            return planned.plan()
     with tempfile.TemporaryDirectory(prefix="strata-") as directory:
-        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-            json.dump(members, file)
-        yield directory
+        _write_config(config, directory)
+        try:
+            with Model({**given, "model": directory}, cache=cache) as planned:
+                return planned.plan()
+        except lib.Error as error:  # of the caller's model, not of a file that nobody finds
+            raise type(error)(str(error).replace(directory, "(model)")) from None
+
+
+def _write_config(config: Any, directory: str) -> None:
+    members = config.to_dict() if hasattr(config, "to_dict") else config
+    lib.require(isinstance(members, Mapping), "plan: model", config, "a path or a configuration")
+    with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(dict(members), file, default=plain)
 
 
 def train(

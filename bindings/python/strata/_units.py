@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Collection, Mapping, Sequence, Optional, Union
+from typing import Any, Collection, Iterable, Mapping, Optional, Sequence, SupportsIndex, Union
 
 from . import _library as lib
 
@@ -103,22 +103,39 @@ def set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:
         raise lib.ConfigError(
             f"{name}: source: dtype {source.dtype} (give one of {list(lib.DTYPES)})"
         )
-    tensor.source = os.fsencode(source.path)
+    tensor.source = lib.path_of(source.path, f"{name}: source")
     tensor.source_offset = source.offset
     tensor.source_dtype = lib.DTYPES[source.dtype] if source.dtype is not None else 0
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+
+
+def _check_kinds(unit: Unit) -> None:
+    where = str(unit.name)
+    for what in ("tensors", "groups", "sources"):
+        given = getattr(unit, what)
+        lib.require(isinstance(given, Mapping), f"{where}: {what}", given, "values by name")
+    for name, shape in unit.tensors.items():
+        is_shape = isinstance(shape, Iterable) and all(_is_whole(size) for size in shape)
+        lib.require(is_shape, f"{name}: shape", shape, "a list of sizes")
+    for name, group in unit.groups.items():
+        lib.require(_is_whole(group), f"{name}: group", group, "a number from 1")
+    for name, source in unit.sources.items():
+        lib.require(isinstance(source, Source), f"{name}: source", source, "a Source")
+    is_list = isinstance(unit.frozen, (bool, Collection)) and not isinstance(unit.frozen, str)
+    lib.require(is_list, f"{where}: frozen", unit.frozen, "a list of names, or True")
+
+
 def check_units(units: Sequence[Unit]) -> None:
-    """Throws where a unit names a tensor that none has. Units may share dictionaries."""
+    """Throws where a unit is of other things than Unit says, or names a tensor that none has. Units
+    may share dictionaries."""
+    for unit in units:
+        lib.require(isinstance(unit, Unit), "units", unit, "each as a Unit")
+        _check_kinds(unit)
     names = {name for unit in units for name in unit.tensors}
     for unit in units:
-        for name, shape in unit.tensors.items():
-            if isinstance(shape, (int, str)):
-                raise lib.ConfigError(f"{name}: shape {shape!r} (give a list of sizes)")
-        if isinstance(unit.frozen, str):
-            raise lib.ConfigError(
-                f"{unit.name}: frozen: the text {unit.frozen!r} (give a list of names, or True)"
-            )
         frozen = () if isinstance(unit.frozen, bool) else unit.frozen
         for what, given in (("frozen", frozen), ("groups", unit.groups), ("sources", unit.sources)):
             for name in given:
@@ -130,5 +147,6 @@ def check_units(units: Sequence[Unit]) -> None:
 
 def check_order(order: Sequence[Use]) -> None:
     for use in order:
-        if isinstance(use.units, str):
-            raise lib.ConfigError(f"order: units: the text {use.units!r} (give a list of names)")
+        lib.require(isinstance(use, Use), "order", use, "each as a Use")
+        is_list = isinstance(use.units, Collection) and not isinstance(use.units, str)
+        lib.require(is_list, "order: units", use.units, "a list of names")

@@ -24,6 +24,19 @@ def floats(address: int, count: int) -> "np.ndarray":
     return np.ctypeslib.as_array((c.c_float * count).from_address(address))
 
 
+def real(values: Any, where: str) -> "np.ndarray":
+    """An array of real numbers."""
+    import numpy as np
+
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise lib.ConfigError(f"{where}: {error} (give an array of real numbers)") from error
+    if not np.can_cast(given.dtype, np.float32, "same_kind"):
+        raise lib.ConfigError(f"{where}: an array of {given.dtype} (give real numbers)")
+    return given
+
+
 def check_values(
     plane: str,
     given: Optional[Initial],
@@ -31,18 +44,20 @@ def check_values(
     needed: Sequence[str] = (),
 ) -> None:
     """Throws where given values have not the shape of their tensor, or needed ones are missing."""
-    import numpy as np
-
     if callable(given):
         return
+    lib.require(
+        given is None or isinstance(given, Mapping), f"load: {plane}", given, "arrays by name"
+    )
     for name in needed:
         if given is None or name not in given:
             raise lib.ConfigError(f"load: {name}: no values are given (give them)")
     for name, values in (given or {}).items():
-        if name in shapes and np.shape(values) != shapes[name]:
-            raise lib.ConfigError(
-                f"load: {name}: {plane} of shape {np.shape(values)} (give {shapes[name]})"
-            )
+        if name not in shapes:
+            continue
+        shape = real(values, f"load: {name}: {plane}").shape
+        if shape != shapes[name]:
+            raise lib.ConfigError(f"load: {name}: {plane} of shape {shape} (give {shapes[name]})")
 
 
 def fill(
@@ -54,7 +69,7 @@ def fill(
         return initial(name, first, values)
     if initial is None or name not in initial:
         raise lib.ConfigError(f"load: {name}: no values are given (give them)")
-    given = initial[name].reshape(-1)
+    given = real(initial[name], f"load: {name}").reshape(-1)
     if first + count > given.size:
         raise lib.ConfigError(
             f"load: {name}: {given.size} elements are given, it has {first + count} or more"

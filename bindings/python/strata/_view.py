@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional, Type, Union
 
 from . import _library as lib
 from ._device_memory import DeviceMemory
+from ._values import real
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,16 +111,17 @@ class View:
         return values
 
     def add_gradient(self, name: str, values: "np.ndarray", scale: float = 1.0) -> None:
-        """Adds scale * values, an array of float32 or float16 with the tensor's shape."""
+        """Adds scale * values, an array of real numbers with the tensor's shape."""
         import numpy as np
 
         gradient = self.gradient(name)
-        if values.shape != gradient.shape:
+        given = real(values, f"add_gradient: {name}")
+        if given.shape != gradient.shape:
             raise lib.ConfigError(
-                f"add_gradient: {name}: shape {values.shape} (give {gradient.shape})"
+                f"add_gradient: {name}: shape {given.shape} (give {gradient.shape})"
             )
         sums = self._copy(gradient) if isinstance(gradient, DeviceMemory) else gradient
-        sums += values.astype(np.float32) * np.float32(scale)
+        sums += given.astype(np.float32) * np.float32(scale)
         if isinstance(gradient, DeviceMemory):
             self._store._call("store_copy", gradient.address, sums.ctypes.data, sums.nbytes)
 
