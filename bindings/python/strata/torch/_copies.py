@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from pathlib import Path
 from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 import numpy as np
@@ -29,18 +30,48 @@ def copy_alone(to: torch.Tensor, values: torch.Tensor) -> None:
         to[part].copy_(values[part])
 
 
+def _free_memory() -> int:
+    """Bytes that this process can still take, of the machine's and of its control group's."""
+    with open("/proc/meminfo") as file:
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    try:
+        group = [Path("/sys/fs/cgroup", f"memory.{name}").read_text() for name in ("max", "current")]
+        return min(free, int(group[0]) - int(group[1]))
+    except (OSError, ValueError):  # no group, or one without a limit
+        return free
+
+
 class Copies:
     """Makes tensors for copies: in memory, or in the first directory of `nvme`, in files without a
-    name. The system writes those back when memory is short, and frees them with the tensor."""
+    name. The system writes those back when memory is short, and frees them with the tensor. Where
+    the directory cannot take them and memory can, they are in memory."""
 
     def __init__(self, nvme: Any) -> None:
-        given = nvme.split(",") if isinstance(nvme, str) else list(nvme or [])
-        self._directory: Optional[str] = os.path.abspath(given[0]) if given else None
+        given = nvme.split(",") if isinstance(nvme, str) else nvme
+        given = [given] if isinstance(given, os.PathLike) else given or []
+        is_list = isinstance(given, Collection) and all(
+            isinstance(each, (str, os.PathLike)) for each in given
+        )
+        lib.require(is_list, "options: nvme", nvme, "a directory, or a list of them")
+        self._directory: Optional[str] = os.path.abspath(next(iter(given))) if given else None
 
     def new(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         count = math.prod(shape)
         if self._directory is None or count == 0:
             return torch.empty(tuple(shape), dtype=dtype)
+        try:
+            return self._on_drive(shape, dtype, count)
+        except OSError as error:
+            free = _free_memory()
+            if 2 * count * dtype.itemsize < free:
+                return torch.empty(tuple(shape), dtype=dtype)
+            raise lib.DriveError(
+                f"copy of state: {self._directory}: {error.strerror or error}, and memory has only "
+                f"{free >> 20} MiB left (free space in that directory, or make it again; the state "
+                "in the store is as before)"
+            ) from error
+
+    def _on_drive(self, shape: Sequence[int], dtype: torch.dtype, count: int) -> torch.Tensor:
         file, path = tempfile.mkstemp(dir=self._directory, prefix="copy-")
         try:
             os.posix_fallocate(file, 0, count * dtype.itemsize)  # a full drive is an error here

@@ -74,7 +74,7 @@ class Offloaded:
             **options_of(self.device),
         }
         self._copies = Copies(self._options.get("nvme"))
-        self.betas = (float(self._options["betas"][0]), float(self._options["betas"][1]))
+        self.betas = _betas_of(self._options["betas"])
         self.eps = float(self._options["eps"])
         self._rescued: dict[str, torch.Tensor] = {}  # frozen weights that a failed load lost
         before = {name: p.data for name, p in model.named_parameters()}
@@ -458,3 +458,11 @@ class Offloaded:
 
     def _copied(self, weights: torch.Tensor) -> torch.Tensor:
         return self._copies.new(weights.shape, weights.dtype).copy_(weights)
+
+
+def _betas_of(given: Any) -> tuple[float, float]:
+    try:
+        first, second = given
+        return float(first), float(second)
+    except (TypeError, ValueError):
+        raise lib.ConfigError(f"options: betas: {given!r} (give two numbers)") from None
