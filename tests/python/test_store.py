@@ -350,6 +350,20 @@ class Stores(unittest.TestCase):
                 store.step(0.1, groups=[0.1])
             self.assertTrue(store.step(0.1).applied)
 
+    def test_a_scale_of_gradients_is_divided_out(self):
+        results = []
+        for scale in (1, 1024):
+            with loaded(clip=0.5) as store:
+                for _ in range(3):
+                    run_step(store, lambda name, w: (w + 1) * scale, gradient_scale=scale)
+                norm = run_step(store, lambda name, w: w * scale, gradient_scale=scale).grad_norm
+                results.append((norm, {n: v.tolist() for n, v in store.state().items()}))
+                store.begin()
+                with self.assertRaisesRegex(strata.ConfigError, "gradient_scale: 0"):
+                    store.step(0.1, gradient_scale=0)
+                store.discard()
+        self.assertEqual(*results)
+
     def test_values_that_do_not_fit_are_refused_and_lose_nothing(self):
         given = weights()
         with loaded() as store:

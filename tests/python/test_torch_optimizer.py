@@ -28,6 +28,10 @@ def scheduler_of(optimizer):
     return LambdaLR(optimizer, [lambda step: 1 / (1 + step), lambda step: 0.9**step])
 
 
+def scheduler_of_one(optimizer):
+    return LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+
 def train(model, optimizer, scheduler, steps, clip=None):
     losses = []
     for step in steps:
@@ -121,6 +125,41 @@ def test_a_second_optimizer_for_other_parameters_is_refused():
     optimizer = strata.torch.Optimizer(state, blocks, lr=1e-2)
     del optimizer
     strata.torch.Optimizer(state, lr=1e-2)
+
+
+def test_parameters_may_have_names():
+    losses = []
+    for given in (lambda model: model.parameters(), lambda model: model.named_parameters()):
+        model = new_model()
+        state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+        optimizer = strata.torch.Optimizer(state, given(model), lr=1e-2)
+        losses.append(train(model, optimizer, scheduler_of_one(optimizer), range(3)))
+    assert losses[0] == losses[1]
+
+
+def test_losses_may_be_scaled():
+    weights = []
+    for scale in (1.0, 4096.0):
+        model, state, optimizer = offloaded(clip=0.5)
+        for step in range(3):
+            (loss_of(model, step) * scale).backward()
+            optimizer.step(gradient_scale=scale)
+        weights.append((optimizer.result.grad_norm, copy.deepcopy(model.state_dict())))
+    assert weights[0][0] == weights[1][0]
+    assert all(torch.equal(values, weights[1][1][name]) for name, values in weights[0][1].items())
+
+
+def test_an_optimizer_of_a_closed_store_says_so():
+    model, state, optimizer = offloaded()
+    loss_of(model, 0).backward()
+    optimizer.step()
+    state.restore()
+    loss_of(model, 0).backward()
+    with pytest.raises(strata.HandleError, match="step: the store is closed, as by restore"):
+        optimizer.step()
+    for call in (state.restore, optimizer.state_dict, state.state_dict, lambda: state.step(1e-3)):
+        with pytest.raises(strata.HandleError, match="closed, as by restore.*torch.optim"):
+            call()
 
 
 def test_what_cannot_work_says_what_to_call():

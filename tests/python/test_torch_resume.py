@@ -44,6 +44,21 @@ def with_other_betas(state):
     state["param_groups"][0]["betas"] = (0.5, 0.5)
 
 
+def with_option(name, value):
+    def change(state):
+        state["param_groups"][0][name] = value
+
+    return change
+
+
+def of_sgd(state):
+    del state["param_groups"][0]["betas"]
+
+
+def with_a_buffer(state):
+    state["state"][0] = {"momentum_buffer": state["state"][0]["exp_avg"]}
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -52,6 +67,11 @@ def with_other_betas(state):
         (without_a_moment, "blocks.0.norm.bias: it has no exp_avg"),
         (in_other_groups, "the same groups"),
         (with_other_betas, "betas"),
+        (with_option("amsgrad", True), "amsgrad: of another algorithm"),
+        (with_option("maximize", True), "maximize: of another algorithm"),
+        (with_option("decoupled_weight_decay", False), "decoupled_weight_decay: of another"),
+        (of_sgd, "no betas: of another algorithm"),
+        (with_a_buffer, "momentum_buffer: of another algorithm"),
     ],
 )
 def test_a_state_that_cannot_be_loaded_changes_nothing(change, words):
@@ -151,6 +171,14 @@ def test_frozen_weights_outlive_a_load_that_fails(tmp_path, monkeypatch):
         state.store.load(lambda name, first, out: False)
     with pytest.raises(strata.UsageError, match="an earlier failure lost .*offload the model again"):
         state.load(path)
+
+
+def test_a_relative_directory_of_checkpoints_is_that_of_the_beginning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, optimizer = offloaded(checkpoints="checkpoints")
+    monkeypatch.chdir("/")
+    train(model, optimizer, range(1))
+    assert optimizer.state_dict()["strata_checkpoint"].startswith(str(tmp_path / "checkpoints"))
 
 
 def test_parameters_may_be_frozen_midway_and_the_others_keep_their_moments(tmp_path):

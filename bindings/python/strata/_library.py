@@ -267,6 +267,7 @@ class UpdateStruct(Sized):
         ("weight_decay", c.c_double),
         ("groups", c.POINTER(GroupStruct)),
         ("group_count", c.c_size_t),
+        ("gradient_scale", c.c_double),
     ]
 
 

@@ -284,6 +284,7 @@ class Store:
         clip: Optional[float] = None,
         weight_decay: Optional[float] = None,
         groups: Sequence[GroupUpdate] = (),
+        gradient_scale: float = 1.0,
     ) -> StepResult:
         """Ends the step with an AdamW update. `clip` and `weight_decay` replace the options, and
         `groups` gives the settings of tensors with Unit.groups. Gradients are those of a loss that
@@ -292,7 +293,10 @@ class Store:
         for each in groups:
             lib.require(isinstance(each, GroupUpdate), "step: groups", each, "a GroupUpdate")
         settings = [lib.GroupStruct(lr=each.lr, weight_decay=each.weight_decay) for each in groups]
-        update = lib.UpdateStruct(lr=lr, group_count=len(settings))
+        lib.require(gradient_scale != 0, "step: gradient_scale", gradient_scale, "1 for no scale")
+        update = lib.UpdateStruct(
+            lr=lr, group_count=len(settings), gradient_scale=gradient_scale
+        )
         if settings:
             update.groups = (lib.GroupStruct * len(settings))(*settings)
         if clip is not None:

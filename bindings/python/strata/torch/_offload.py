@@ -247,23 +247,33 @@ class Offloaded:
     # ---- Steps
 
     def step(
-        self, lr: float, *, clip: Optional[float] = None, weight_decay: Optional[float] = None
+        self,
+        lr: float,
+        *,
+        clip: Optional[float] = None,
+        weight_decay: Optional[float] = None,
+        gradient_scale: float = 1.0,
     ) -> Optional[StepResult]:
         """Ends the step, after the backward of each of its micro-batches, with an AdamW update.
-        Weight decay is that of the options, of matrices alone unless decay_all is set."""
+        Weight decay is that of the options, of matrices alone unless decay_all is set. Gradients
+        are divided by `gradient_scale`, the number that losses were multiplied by."""
         decay = float(self._options["weight_decay"] if weight_decay is None else weight_decay)
         decays_all = bool(self._options.get("decay_all", False))
         settings = {
             name: (lr, decay if decays_all or self._parameters[name].dim() > 1 else 0.0)
             for name in self._numbers
         }
-        return self.update(settings, clip)
+        return self.update(settings, clip, gradient_scale)
 
     def update(
-        self, settings: Mapping[str, tuple[float, float]], clip: Optional[float]
+        self,
+        settings: Mapping[str, tuple[float, float]],
+        clip: Optional[float],
+        gradient_scale: float = 1.0,
     ) -> Optional[StepResult]:
         """Ends the step with learning rate and weight decay by the name of a parameter; those that
         are not named stay. Nothing happens where no gradient was made since the last step."""
+        self._require_open("step")
         if self._uses.mode != "step" or not self._uses.has_gradients():
             self._idle("step")
             if self._ranks.shards:
@@ -280,7 +290,9 @@ class Offloaded:
         self._uses.end_micro_batch()
         groups = [GroupUpdate(*settings.get(name, (0.0, 0.0))) for name in self._numbers]
         try:
-            result = self.store.step(0.0, clip=clip, groups=groups)
+            result = self.store.step(
+                0.0, clip=clip, groups=groups, gradient_scale=gradient_scale
+            )
         except (lib.UsageError, lib.ConfigError):  # the step is as before
             raise
         except BaseException:
@@ -298,8 +310,17 @@ class Offloaded:
         """Ends the step at any point without an update, as after an exception."""
         self._binder.discard()
 
+    def _require_open(self, call: str) -> None:
+        if self.store._handle is None:
+            raise lib.HandleError(
+                f"offload: {call}: the store is closed, as by restore(), and the model has its weights "
+                "again (offload the model again and make an optimizer for that, or train it with one "
+                "of torch.optim)"
+            )
+
     def _idle(self, call: str) -> None:
         """Ends a pass without a backward, or drops a forward whose backward did not come."""
+        self._require_open(call)
         if self._uses.mode == "step" and self._uses.has_gradients():
             raise lib.UsageError(
                 f"offload: {call} within a step (call optimizer.step() before it, or zero_grad() to "
@@ -417,6 +438,7 @@ class Offloaded:
 
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
+        self._idle("restore")
         values = {**self._frozen(), **self.state_dict()}
         self.store._forget_views("restore")  # throws before anything changes
         self._give_back()

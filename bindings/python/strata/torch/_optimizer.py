@@ -26,14 +26,15 @@ class Optimizer(torch.optim.Optimizer):
             optimizer.step()
             scheduler.step()
 
-    params: parameters or groups of them, with "lr" and "weight_decay" by group; without it all that
+    params: parameters, with their names or without, or groups of them, with "lr" and "weight_decay" by group; without it all that
         are trained. As in PyTorch, weight decay is for all parameters of a group.
     clip: the largest norm of all gradients.
     checkpoints: a directory. state_dict() then writes a checkpoint of the store there, which
         replaces no other, and has its path; load_state_dict() finds it there also after a move.
         Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
 
-    betas and eps are options of offload(). result: what the last step() did; result.left_out counts
+    betas and eps are options of offload(). step(gradient_scale=2.0**16) is for gradients of losses
+    that were multiplied by that number, as a GradScaler's are. result: what the last step() did; result.left_out counts
     the forwards and backwards of parts that the example has and the step did not do, whose gradients
     were zero.
     """
@@ -53,7 +54,8 @@ class Optimizer(torch.optim.Optimizer):
         self._clip_once: Optional[float] = None
         self._norm: Optional[torch.Tensor] = None
         self.clip = clip
-        self.checkpoints = checkpoints
+        # A directory that is relative is so to where the program is now.
+        self.checkpoints = None if checkpoints is None else os.path.abspath(checkpoints)
         self.result: Optional[StepResult] = None
         given = params if params is not None else state.trained_parameters()
         betas, eps = state.betas, state.eps
@@ -73,6 +75,7 @@ class Optimizer(torch.optim.Optimizer):
         self._store_of.optimizer = weakref.ref(self)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only while the optimizer is made: a step is that of all groups."""
         if not self._is_open:
             raise lib.UsageError(
                 "Optimizer: another group of parameters (give all groups when it is made)"
@@ -80,7 +83,8 @@ class Optimizer(torch.optim.Optimizer):
         params = param_group["params"]
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         trained = []
-        for parameter in params:
+        for given in params:
+            parameter = given[1] if isinstance(given, tuple) else given  # of named_parameters()
             if self._store_of.name_of(parameter):
                 trained.append(parameter)
             elif parameter.requires_grad:
@@ -90,8 +94,11 @@ class Optimizer(torch.optim.Optimizer):
                 )
         super().add_param_group({**param_group, "params": trained})
 
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Updates the weights with the gradients since the last step, if there are any."""
+    def step(
+        self, closure: Optional[Callable[[], Any]] = None, *, gradient_scale: float = 1.0
+    ) -> Any:
+        """Updates the weights with the gradients since the last step, if there are any. They are
+        divided by `gradient_scale`, the number that losses were multiplied by."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -103,7 +110,7 @@ class Optimizer(torch.optim.Optimizer):
                 name = self._store_of.name_of(parameter)
                 settings[name] = (float(group["lr"]), float(group["weight_decay"]))
         clip = self.clip if self._clip_once is None else self._clip_once
-        result = self._store_of.update(settings, clip)
+        result = self._store_of.update(settings, clip, gradient_scale)
         self._clip_once = None
         self.result = result or self.result
         if result is not None and self._norm is not None:
@@ -151,6 +158,8 @@ class Optimizer(torch.optim.Optimizer):
         self._store_of.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
+        """Groups, and copies of all moments, with bfloat16 weights also of their float32 masters; or
+        with `checkpoints` the path of a checkpoint, which has all of these."""
         packed: dict[str, Any] = {**super().state_dict(), "strata_names": self._names()}
         updates = self._store_of.updates()
         if updates == 0:
@@ -187,7 +196,8 @@ class Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what state_dict() gave, or the state of torch.optim.AdamW. A state that cannot be
         loaded is refused before anything changes. What state_dict() gave may have parameters that are
-        frozen now; they are left out."""
+        frozen now; they are left out. Load the model's own state_dict() before it: with bfloat16 weights
+        that would replace the exact masters, which this one has, by rounded ones."""
         groups, state = self._matched(state_dict)
         self._check_groups(groups)
         if "strata_checkpoint" in state_dict:
@@ -226,6 +236,7 @@ class Optimizer(torch.optim.Optimizer):
         updates = 0
         for index, parameter in enumerate(self._parameters()):
             of = state.get(index, {})
+            _refuse_other(sorted(set(of) - {"step", *planes}), f"moments of {index}")
             updates = max(updates, int(of.get("step", 0)))
             for key, plane in planes.items():
                 if key in of:
@@ -242,9 +253,12 @@ class Optimizer(torch.optim.Optimizer):
                 "be frozen, but none may be new)"
             )
         for group in groups:
+            _refuse_other([] if "betas" in group else ["no betas"], "a group")
             self._check_group(group)
 
     def _check_group(self, group: dict[str, Any]) -> None:
+        others = {"amsgrad": True, "maximize": True, "decoupled_weight_decay": False}
+        _refuse_other([key for key, value in others.items() if group.get(key) is value], "a group")
         betas, eps = self._store_of.betas, self._store_of.eps
         if tuple(group.get("betas", betas)) != betas or group.get("eps", eps) != eps:
             raise lib.ConfigError(
@@ -278,3 +292,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
+
+
+def _refuse_other(signs: list[str], where: str) -> None:
+    """Throws where there are signs of another algorithm."""
+    if signs:
+        raise lib.ConfigError(
+            f"Optimizer: {where} with {', '.join(signs)}: of another algorithm (the store has "
+            "torch.optim.AdamW's, without amsgrad and maximize; give a state of that, or train on "
+            "without the old moments)"
+        )
