@@ -413,8 +413,9 @@ typedef struct strata_step_report {
 typedef struct strata_callbacks {
   size_t struct_size;
   void* context;
-  /* After each step. Returns 0, or another number to stop: the run then writes a checkpoint and
-   * returns. May be null. Called by one thread at a time, which is not always the caller's. */
+  /* After each step. Returns 0, or another number to stop: the run then finishes the step that has
+   * begun meanwhile, which is the next one, and reports it, writes a checkpoint and returns. May be
+   * null. Called by one thread at a time, which is not always the caller's. */
   int (*step)(void* context, const strata_step_report* report);
   /* After each evaluation on held-out data, whose mean loss is given; returns like `step`. */
   int (*evaluated)(void* context, int64_t step, double loss);

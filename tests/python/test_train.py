@@ -73,6 +73,16 @@ class Runs(unittest.TestCase):
         with self.assertRaisesRegex(strata.ConfigError, "model: 5 .give a path"):
             strata.plan(5, options)
 
+    def test_a_run_that_is_stopped_finishes_the_step_that_has_begun(self):
+        seen = []
+
+        def progress(step):
+            seen.append(step.step)
+            return step.step < 3
+
+        result = strata.train(self.run_options, progress=progress)
+        self.assertEqual((result.last_step, seen), (4, [1, 2, 3, 4]))
+
     def test_a_run_reports_its_steps(self):
         steps, evaluations = [], []
         result = strata.train(

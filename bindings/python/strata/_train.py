@@ -100,9 +100,9 @@ class Model:
         """Runs the whole run, once.
 
         progress: called after each step, evaluated(step, loss) after each evaluation. When one
-            returns False or raises, the run writes a checkpoint and ends; what it raised is raised
-            here. Nothing else that it returns ends the run. Ctrl-C ends the run so, too, after the
-            step that computes.
+            returns False or raises, the run finishes the step that has begun meanwhile, which is
+            the next one, writes a checkpoint and ends; what it raised is raised here. Nothing else
+            that it returns ends the run. Ctrl-C ends the run so, too.
         """
         guarded = Guard()
         callbacks = lib.CallbacksStruct()
