@@ -35,10 +35,12 @@ grep -qE '^c_store: .*KiB' said
 cat > CMakeLists.txt << 'END'
 cmake_minimum_required(VERSION 3.25)
 project(outside LANGUAGES C)
-find_package(strata 0.1 REQUIRED COMPONENTS c)
+find_package(strata 0.1 REQUIRED COMPONENTS c ${WANTED})
 add_executable(by_cmake c_store.c)
 target_link_libraries(by_cmake PRIVATE strata::c m)
 END
+refused=$(cmake -S . -B none -DCMAKE_PREFIX_PATH="$work" -DWANTED=cxx 2>&1) && exit 1
+grep -q 'component cxx is not installed' <<< "$refused"
 cmake -S . -B made -DCMAKE_PREFIX_PATH="$work" > /dev/null
 cmake --build made > /dev/null
 [[ -x made/by_cmake ]]
