@@ -199,3 +199,60 @@ def test_a_model_of_no_weights_that_does_not_fit_stays_so(tmp_path):
     assert all(parameter.device.type == "meta" for parameter in model.parameters())
     losses, _ = trained(model, weights=tmp_path)
     assert losses == pytest.approx(adamw_losses(llama()), rel=2e-5)
+
+
+class Normed(torch.nn.Module):
+    """Buffers that are saved, one shared by two modules, and one that is not saved."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.linear = torch.nn.Linear(8, 8)
+        self.first, self.second = torch.nn.BatchNorm1d(8), torch.nn.BatchNorm1d(8)
+        self.second.running_mean = self.first.running_mean
+        self.register_buffer("scale", torch.ones(8), persistent=False)
+
+    def forward(self, x):
+        return (self.scale * self.second(self.first(self.linear(x)))).square().mean()
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_buffers_are_read_from_the_directory(is_empty, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    saved, x = Normed(), torch.randn(4, 8)
+    for _ in range(3):
+        saved(3 + x)
+    safetensors.save_model(saved, tmp_path / "model.safetensors")
+    model = Normed()
+    if is_empty:
+        model.first.to_empty(device="meta"), model.second.to_empty(device="meta")
+        model.second.running_mean = model.first.running_mean
+    before = dict(model.named_buffers())
+    assert before["scale"].device.type == "cpu"
+
+    def offload(**options):
+        given = {"threads": 1, **options}
+        return strata.torch.offload(model, lambda: model(x), given, weights=tmp_path)
+
+    with pytest.raises(strata.DoesNotFit):
+        offload(host_memory="1KiB")
+    assert all(buffer is before[name] for name, buffer in model.named_buffers())
+    offload()
+    assert model.second.running_mean is model.first.running_mean
+    assert model.first.num_batches_tracked == 3
+    assert model.eval()(x) == saved.eval()(x)
+
+
+def test_buffers_that_the_directory_lacks_or_has_in_another_shape_are_named(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    model, x = Normed(), torch.randn(4, 8)
+    example = lambda: model(x)  # noqa: E731
+    safetensors.save_model(model, tmp_path / "model.safetensors")
+    rewritten(tmp_path, lambda all: {k: v for k, v in all.items() if k != "first.running_var"})
+    with pytest.raises(strata.ConfigError, match="no tensors first.running_var"):
+        strata.torch.offload(model, example, {"threads": 1}, weights=tmp_path)
+    rewritten(tmp_path, lambda all: {**all, "first.running_var": torch.ones(3)})
+    with pytest.raises(strata.ConfigError, match=r"first.running_var: shape \(3,\) in the file, \(8,\)"):
+        strata.torch.offload(model, example, {"threads": 1}, weights=tmp_path)
+    rewritten(tmp_path, lambda all: {k: v for k, v in all.items() if k != "first.running_var"})
+    strata.torch.offload(model, example, {"threads": 1}, weights=tmp_path, new=["first.running_var"])

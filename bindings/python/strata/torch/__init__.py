@@ -63,10 +63,10 @@ def offload(
     options: those of Store; "accumulate" is the number of micro-batches of a step. "betas", "eps",
         "weight_decay" and "clip" are those of torch.optim.AdamW where they are not given, and the
         recipe is that of the weights' type.
-    weights: a Hugging Face directory. Weights that its safetensors have are read from there, one
+    weights: a Hugging Face directory. Weights and buffers are read from its safetensors, one
         tensor at a time, so that the model's parameters may be on the meta device. Adapters of PEFT
-        have the values of the model; any other weight that the directory lacks is an error.
-    new: names of parameters, or of modules, whose values are the model's where the directory lacks
+        have the values of the model; any other that the directory lacks is an error.
+    new: names of parameters and buffers, or of modules, whose values are the model's where the directory lacks
         them, such as a head that is trained from nothing.
     keep: names of parameters that are in memory for a whole micro-batch, since the training uses them
         outside of their modules where the example does not; reads of others there are errors. TRL's

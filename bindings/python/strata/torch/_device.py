@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 import numpy as np
 import torch
@@ -80,17 +80,20 @@ class Streams:
 
 
 class Buffers:
-    """A model's buffers, moved to the device; restore() gives it those that it had."""
+    """A model's buffers, moved to the device; restore() gives it those that it had. values: of some, by
+    the buffer's id()."""
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, device: torch.device, values: Mapping[int, torch.Tensor]
+    ) -> None:
         self._before: list[tuple[nn.Module, str, torch.Tensor]] = []
         moved: dict[int, torch.Tensor] = {}  # by the buffer's id(): several modules may share one
         for module in model.modules():
             for name, buffer in list(module.named_buffers(recurse=False)):
-                if buffer.device != device:
+                if buffer.device != device or id(buffer) in values:
                     self._before.append((module, name, buffer))
                     if id(buffer) not in moved:
-                        moved[id(buffer)] = buffer.to(device)
+                        moved[id(buffer)] = values.get(id(buffer), buffer).to(device)
                     setattr(module, name, moved[id(buffer)])
 
     def restore(self) -> None:

@@ -82,9 +82,10 @@ class Offloaded:
         if weights is not None:
             source = FileSource(weights, source, model, new)
         self._check(source)
+        buffers = source.buffers(model)
         self._ranks.share(before)
-        replaced = materialize(model, self.device)
-        self._buffers = Buffers(model, self.device)
+        replaced = materialize(model, self.device, buffers)
+        self._buffers = Buffers(model, self.device, buffers)
         # The model keeps those without elements.
         self._parameters = {name: p for name, p in model.named_parameters() if p.numel() > 0}
         self._parts = [Part(name or ROOT, module) for name, module in parts or parts_of(model)]

@@ -54,13 +54,14 @@ Found = dict[str, Union[_Other, _Made]]
 
 
 def renamed(model: nn.Module, files: Mapping[str, Any]) -> Found:
-    """What `files` has under other names, by the names of the model's parameters; of models that
+    """What `files` has under other names, by the names of the model's tensors; of models that
     Transformers knows. files: by the names there."""
     get_base: Any = getattr(model, "get_base_model", lambda: model)
     base = get_base()
     if not hasattr(base, "base_model_prefix"):  # it is none of Transformers
         return {}
-    names = dict.fromkeys((plain_name(name) for name, _ in base.named_parameters()), True)
+    tensors = [*base.named_parameters(), *base.named_buffers()]
+    names = dict.fromkeys((plain_name(name) for name, _ in tensors), True)
     try:
         from transformers import conversion_mapping, core_model_loading
     except ImportError:

@@ -24,6 +24,9 @@ class Source(Protocol):
     def values(self, name: str) -> torch.Tensor:
         """The whole tensor, valid until the next call."""
 
+    def buffers(self, model: nn.Module) -> dict[int, torch.Tensor]:
+        """Values of buffers that are others than the model's, by the id() of the model's."""
+
 
 class ModuleSource:
     """The values that the model's parameters had."""
@@ -34,10 +37,14 @@ class ModuleSource:
     def values(self, name: str) -> torch.Tensor:
         return self.tensors[name]
 
+    def buffers(self, _model: nn.Module) -> dict[int, torch.Tensor]:
+        return {}
+
 
 class FileSource:
-    """Weights of a Hugging Face directory, read from its safetensors tensor by tensor. Adapters of
-    PEFT, which are no part of a name there, and what `new` names have the values of `others`."""
+    """Weights and persistent buffers of a Hugging Face directory, read from its safetensors tensor by
+    tensor. Adapters of PEFT, which are no part of a name there, and what `new` names have the values of
+    `others`."""
 
     def __init__(
         self, directory: str, others: Source, model: nn.Module, new: Collection[str] = ()
@@ -60,10 +67,11 @@ class FileSource:
         opened: list[Any] = [_opened(safe_open, file) for file in files]
         keys: dict[str, Any] = {key: file for file in opened for key in file.keys()}
         self._where = {**keys, **renamed(model, keys)}
-        self._keys = {names[0]: self._key(names) for names in names_of(model)}
+        all_names = names_of(model)
+        self._keys = {names[0]: self._key(names) for names in all_names}
         self._last: tuple[str, Optional[torch.Tensor]] = ("", None)
         self._check_ambiguous()
-        self._check_missing([*adapters_of(model), *checked_names(model, new)])
+        self._check_missing([*adapters_of(model), *checked_names(model, new)], all_names)
 
     def has(self, name: str) -> bool:
         return bool(self._keys[name])
@@ -77,10 +85,23 @@ class FileSource:
                 f"offload: {name}: {key} in {self._directory} is {tensor.get_dtype()} (quantized "
                 "weights are not trained: give a directory with float32, bfloat16 or float16)"
             )
-        if tuple(tensor.get_shape()) != tuple(parameter.shape):
+        self._check_shape(name, parameter)
+
+    def buffers(self, model: nn.Module) -> dict[int, torch.Tensor]:
+        found = {}
+        for name, buffer in model.named_buffers():
+            if self._keys.get(name):
+                self._check_shape(name, buffer)
+                found[id(buffer)] = self.values(name).to(buffer.dtype, copy=True)
+        return found
+
+    def _check_shape(self, name: str, tensor: torch.Tensor) -> None:
+        key = self._keys[name]
+        shape = tuple(self._where[key].get_slice(key).get_shape())
+        if shape != tuple(tensor.shape):
             raise lib.ConfigError(
-                f"offload: {name}: shape {tuple(tensor.get_shape())} in the file, "
-                f"{tuple(parameter.shape)} in the model (give the directory of this model)"
+                f"offload: {name}: shape {shape} in the file, {tuple(tensor.shape)} in the model (give "
+                "the directory of this model)"
             )
 
     def values(self, name: str) -> torch.Tensor:
@@ -113,8 +134,12 @@ class FileSource:
                     "the whole model with save_pretrained, and give that directory)"
                 )
 
-    def _check_missing(self, others: Collection[str]) -> None:
-        missing = [n for n, key in self._keys.items() if not key and not _is_below(n, others)]
+    def _check_missing(self, others: Collection[str], all_names: list[list[str]]) -> None:
+        missing = [
+            names[0]
+            for names in all_names
+            if not self._keys[names[0]] and not any(_is_below(name, others) for name in names)
+        ]
         if not missing:
             return
         unused = sorted(set(self._where) - set(self._keys.values()))
@@ -155,10 +180,14 @@ def _is_below(name: str, others: Collection[str]) -> bool:
 
 
 def names_of(model: nn.Module) -> list[list[str]]:
-    """All names of each parameter, the first one first."""
+    """All names of each parameter and persistent buffer, the first one first."""
     found: dict[int, list[str]] = {}
+    persistent = {id(each) for each in model.state_dict(keep_vars=True).values()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         found.setdefault(id(parameter), []).append(name)
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        if id(buffer) in persistent:
+            found.setdefault(id(buffer), []).append(name)
     return list(found.values())
 
 
@@ -166,8 +195,8 @@ def adapters_of(model: nn.Module) -> list[str]:
     """Modules and parameters that PEFT has added."""
     found = ["prompt_encoder"] if hasattr(model, "peft_config") else []
     for path, module in model.named_modules():
-        for name in getattr(module, "adapter_layer_names", ()):
-            found.append(f"{path}.{name}" if path else name)
+        for kind in ("adapter_layer_names", "other_param_names"):
+            found += [f"{path}.{name}" if path else name for name in getattr(module, kind, ())]
     return found
 
 
@@ -176,7 +205,7 @@ def checked_names(model: nn.Module, new: Collection[str]) -> Collection[str]:
     for each in [new] if isinstance(new, str) else new:
         if isinstance(new, str) or not any(_is_below(name, [each]) for name in names):
             raise lib.ConfigError(
-                f"offload: new: {each}: no parameter or module of the model (give a list of names)"
+                f"offload: new: {each}: no parameter, buffer or module of the model (give a list of names)"
             )
     return new
 
@@ -201,11 +230,11 @@ def check_source(source: Source, name: str, parameter: nn.Parameter) -> None:
 Replaced = list[tuple[nn.Module, str, nn.Parameter]]
 
 
-def materialize(model: nn.Module, device: torch.device) -> Replaced:
+def materialize(model: nn.Module, device: torch.device, buffers: Collection[int]) -> Replaced:
     """Replaces parameters on the meta device by ones on the device; they get their values later, and
-    stay shared. Returns those that were replaced."""
+    stay shared. Returns those that were replaced. buffers: the id() of those that have values."""
     for name, buffer in model.named_buffers():
-        if buffer.device.type == "meta":
+        if buffer.device.type == "meta" and id(buffer) not in buffers:
             raise lib.ConfigError(
                 f"offload: {name}: the buffer is on the meta device (make the model with "
                 "accelerate.init_empty_weights(), which leaves buffers alone)"
