@@ -114,8 +114,12 @@ def _has_raised(output: Any) -> bool:
     return output is None and sys.exc_info()[0] is not None
 
 
+def set_gradient(parameter: torch.Tensor, gradient: Optional[torch.Tensor]) -> None:
+    _GRADIENT.__set__(parameter, gradient)
+
+
 def drop_gradient(parameter: torch.Tensor) -> None:
-    _GRADIENT.__set__(parameter, None)
+    set_gradient(parameter, None)
 
 
 class Binder:

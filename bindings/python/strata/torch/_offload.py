@@ -78,6 +78,7 @@ class Offloaded:
         self.eps = float(self._options["eps"])
         self._rescued: dict[str, torch.Tensor] = {}  # frozen weights that a failed load lost
         before = {name: p.data for name, p in model.named_parameters()}
+        gradients = {name: p.grad for name, p in model.named_parameters()}
         source: Source = ModuleSource(before)
         if weights is not None:
             source = FileSource(weights, source, model, new)
@@ -105,6 +106,7 @@ class Offloaded:
             for name, parameter in self._parameters.items():
                 if before[name].device.type != "meta":
                     parameter.data = before[name]
+                    parameter.grad = gradients[name]
             for module, name, parameter in replaced:
                 setattr(module, name, parameter)
             raise

@@ -3,20 +3,30 @@
 
 from __future__ import annotations
 
+import random
 import time
 import weakref
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Callable, Iterator, Mapping, Optional
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import _library as lib
 from .._units import Use
 from ._autograd import in_backward
-from ._binder import Binder, drop_gradient, refuse_written, versions_of
+from ._binder import (
+    Binder,
+    drop_gradient,
+    gradient_of,
+    refuse_written,
+    set_gradient,
+    versions_of,
+)
 from ._device import new_bytes, tensor_over
 from ._parts import Part, tensors_in
 from ._saved import Slot
@@ -122,13 +132,18 @@ class Recorder:
     def _filled(self, unit: str) -> Any:
         size = sum(self._room(name) for name in self._units[unit])
         memory = new_bytes(size + _ALIGNMENT, self._device)
-        for name, values in self._views(unit, tensor_over(memory, self._device)):
+        for name, values in self._views(unit, self._aligned(memory)):
             values.copy_(self._source.values(name))
         return memory
 
+    def _aligned(self, memory: Any) -> torch.Tensor:
+        """Where a unit begins in its memory, which each of its uses has elsewhere."""
+        values = tensor_over(memory, self._device)
+        return values[-values.data_ptr() % _ALIGNMENT :]
+
     def _slot(self, unit: str, memory: Any) -> Slot:
         self._memory[unit] = weakref.ref(memory)
-        values = tensor_over(memory, self._device)
+        values = self._aligned(memory)
         return Slot(values, dict(self._views(unit, values)), lambda _name, _gradient: None)
 
     def _room(self, name: str) -> int:
@@ -137,7 +152,7 @@ class Recorder:
         return -(-size // _ALIGNMENT) * _ALIGNMENT
 
     def _views(self, unit: str, memory: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        begin = -memory.data_ptr() % _ALIGNMENT
+        begin = 0
         for name in self._units[unit]:
             parameter = self._parameters[name]
             size = parameter.numel() * parameter.element_size()
@@ -153,12 +168,15 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self._binder = binder
         self._recorder = recorder
+        self._gradients: Any = WeakTensorKeyDictionary()  # of tensors outside of the model
 
     def __torch_function__(
         self, function: Any, _types: Any, arguments: Any = (), keywords: Any = None
     ) -> Any:
         keywords = keywords or {}
         given = tensors_in([arguments, keywords])
+        for tensor in given:
+            self._set_aside_gradient(tensor)
         away = [each for each in given if self._binder.is_away(each)]
         if not away or in_backward():
             return function(*arguments, **keywords)
@@ -178,23 +196,56 @@ class _Watch(TorchFunctionMode):
                 self._binder.kept.add(name)
         return function(*arguments, **keywords)
 
+    def _set_aside_gradient(self, tensor: torch.Tensor) -> None:
+        """Of a tensor outside of the model, such as a parameter of a network around it."""
+        is_outside = tensor.is_leaf and tensor.requires_grad and not self._binder.name_of(tensor)
+        if is_outside and tensor not in self._gradients:
+            self._gradients[tensor] = gradient_of(tensor)
+            drop_gradient(tensor)
+
+    def give_gradients_back(self) -> None:
+        for tensor, gradient in self._gradients.items():
+            set_gradient(tensor, gradient)
+
 
 def record(
     model: nn.Module, binder: Binder, recorder: Recorder, example: Callable[[], torch.Tensor]
 ) -> None:
-    """Computes example() forward and backward. Random numbers and buffers are as before."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    """Computes example() forward and backward. Random numbers, buffers, and gradients outside of the
+    model are as before, also after an exception."""
     recorder.uses.clear()
     gpus = {each.device.index for each in binder.parameters.values() if each.device.type == "cuda"}
-    with torch.random.fork_rng(devices=gpus), _Watch(binder, recorder):
-        loss_of(example).backward()  # type: ignore[no-untyped-call]
+    watch = _Watch(binder, recorder)
+    with torch.random.fork_rng(devices=gpus), _unchanged(model):
+        try:
+            with watch:
+                loss_of(example).backward()  # type: ignore[no-untyped-call]
+        finally:
+            watch.give_gradients_back()
     binder.unbind()
     recorder.check_kept()
     for parameter in binder.parameters.values():
         drop_gradient(parameter)
-    with torch.no_grad():
-        for buffer, values in buffers:
-            buffer.copy_(values)
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Afterwards buffers and the generators of Python and NumPy are as before."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+    states = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        with torch.no_grad():
+            for module, name, buffer, values in buffers:
+                buffer.copy_(values)
+                setattr(module, name, buffer)
 
 
 def loss_of(example: Callable[[], torch.Tensor]) -> torch.Tensor:

@@ -44,7 +44,8 @@ class Reference:
             typed = slot.memory.view(self._dtype)
         else:
             typed = slot.weights[self._name].to(self._dtype)
-        return typed.as_strided(self._shape, self._stride, self._first)
+        first = int(typed.storage_offset()) + self._first
+        return typed.as_strided(self._shape, self._stride, first)
 
 
 def unit_of(tensor: torch.Tensor, slots: Slots) -> Optional[str]:
