@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A weight that is used where it is not in memory is an error that names it, never a silent NaN."""
 
+import copy
+import io
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -71,7 +74,42 @@ USES = {
     "assign": lambda w: setattr(w, "data", torch.zeros(72, 24)),
     "copy": lambda w: w.clone(),
     "dtype": lambda w: w.to(torch.bfloat16),
+    "an item": lambda w: torch.zeros(2, 72, 24).__setitem__(0, w),
+    "an item of data": lambda w: torch.zeros(72, 24).__setitem__(slice(None), w.data),
+    "its item": lambda w: w.__setitem__(0, 1.0),
+    "out": lambda w: torch.add(torch.ones(72, 24), w.data, out=torch.ones(72, 24)),
+    "out of the first": lambda w: add_to_itself(torch.ones(72, 24), w.data),
+    "storage": lambda w: w.storage(),
+    "untyped storage": lambda w: w.data.untyped_storage(),
+    "address": lambda w: w.data_ptr(),
+    "class": lambda w: w.as_subclass(torch.Tensor),
+    "shallow copy": lambda w: copy.copy(w.data),
+    "save": lambda w: torch.save(w.data, io.BytesIO()),
 }
+
+
+def add_to_itself(values, other):
+    return torch.add(values, other, out=values)
+
+
+# PyTorch asks no class before these, but finds no values.
+RAW_USES = {
+    "value of data": lambda w: setattr(torch.zeros(72, 24), "data", w.data),
+    "set_": lambda w: torch.zeros(72, 24).set_(w.data),
+    "dlpack": lambda w: torch.utils.dlpack.to_dlpack(w.data),
+    "tensor": lambda w: torch.tensor(w.detach()).tolist(),
+    "Tensor": lambda w: torch.Tensor(w.detach()).tolist(),
+}
+
+
+@pytest.mark.parametrize("use", RAW_USES)
+def test_what_detach_gives_of_an_absent_weight_has_no_values(use):
+    model, state = offloaded()
+    data = model.blocks[0].up.weight.data
+    assert data.device.type == "cpu" and data.to("cpu") is data and data.shape == (72, 24)
+    assert torch.zeros_like(data).device.type == "cpu" and data.new_ones(3).sum() == 3
+    with pytest.raises((RuntimeError, BufferError), match="meta|incompatible tensor type"):
+        RAW_USES[use](model.blocks[0].up.weight)
 
 
 @pytest.mark.parametrize("use", USES)

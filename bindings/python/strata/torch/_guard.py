@@ -28,10 +28,11 @@ class Home(Protocol):
         """Whether a forward with gradients has begun since the last step."""
 
 
-# Functions that give no tensor and read values.
+# Functions that give no tensor, and read or write values or show their memory.
 _READS = {
     "__array__", "__bool__", "__complex__", "__contains__", "__dlpack__", "__float__", "__index__",
-    "__int__", "allclose", "equal", "is_nonzero", "item", "numpy", "tolist",
+    "__int__", "__reduce_ex__", "__setitem__", "allclose", "data_ptr", "equal", "is_nonzero", "item",
+    "numpy", "storage", "tolist", "untyped_storage",
 }  # fmt: skip
 # Functions that give tensors and read no values; those of autograd bring weights to memory.
 _READS_NOT = {
@@ -66,11 +67,19 @@ class Guarded(torch.Tensor):
                 return _call(away, function, arguments, keywords)
             return function(*arguments, **keywords)
 
+    def as_subclass(self, kind: Any) -> Any:
+        """PyTorch's asks no class."""
+        for away in _away([self]):
+            _refuse(away, torch.Tensor.as_subclass)
+        return super().as_subclass(kind)
+
 
 class Absent(Guarded):
-    """What detach() and .data of a weight that is not in memory give."""
+    """What detach() and .data of a weight that is not in memory give. It is on the meta device, so that
+    functions that ask no class, as x.data = absent and x.set_(absent) do, have no values to read."""
 
     of: torch.Tensor
+    shown: torch.Tensor  # one that is where the weight is
 
 
 def _away(values: Any) -> Iterator[torch.Tensor]:
@@ -99,19 +108,27 @@ def _call(away: Any, function: Any, arguments: Any, keywords: Any) -> Any:
     if name in ("__repr__", "__format__"):
         return f"<{away.home.name_of(away)} {tuple(away.shape)} {away.dtype}, not in memory>"
     if name == "__set__":
-        if getattr(function, "__self__", None) is torch.Tensor.data and arguments[1] is not away:
+        sets_data = getattr(function, "__self__", None) is torch.Tensor.data
+        if arguments[0] is not away or (sets_data and arguments[1] is not away):
             _refuse(away, function)
         return function(*arguments, **keywords)
     if name in _READS or _is_in_place(name):
         _refuse(away, function)
-    result = function(*arguments, **keywords)
+    given = [each.shown if isinstance(each, Absent) else each for each in arguments]
+    result = function(*given, **keywords)
+    if result is given[0] and isinstance(arguments[0], Guarded):
+        return arguments[0]
     if name in ("detach", "__get__") and isinstance(result, torch.Tensor):
-        absent = result.as_subclass(Absent)
-        absent.home, absent.of = away.home, away
-        return absent
-    if result is not arguments[0] and name not in _READS_NOT and _has_tensors(result):
+        return _absent(away, result)
+    if name not in _READS_NOT and _has_tensors(result):
         _refuse(away, function)
     return result
+
+
+def _absent(away: Any, shown: torch.Tensor) -> Absent:
+    absent = torch.empty_like(shown, device="meta").as_subclass(Absent)
+    absent.home, absent.of, absent.shown = away.home, away, shown
+    return absent
 
 
 def _is_in_place(name: str) -> bool:
@@ -136,8 +153,8 @@ def _refuse(away: Any, function: Any) -> NoReturn:
     keep = f'give offload() keep=["{name}"] or an example that does it'
     between = (
         "read weights with model.state_dict(), and replace them with model.load_state_dict(); to "
-        "change the model, as half() and merges of adapters do, call restore() before and "
-        "offload it again after"
+        "change or export the model, as half(), merges of adapters and torch.export do, call "
+        "restore() before and offload it again after"
     )
     if away.home.is_in_step():
         raise lib.UsageError(
