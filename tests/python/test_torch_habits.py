@@ -186,6 +186,40 @@ def steps_without_a_weight(case):
         case.optimizer.zero_grad()
 
 
+def zero_grad_elsewhere(case):
+    """Of a module around the model and of one within it."""
+    compiled = torch.compile(case.model, backend="eager")
+    for module in (compiled, nn.Sequential(case.model), case.model.blocks[0]):
+        module.zero_grad()
+        loss_of(case.model, 79).backward()
+        with pytest.raises(strata.UsageError, match="zero_grad.. of the optimizer or of the model"):
+            module.zero_grad()
+        case.optimizer.zero_grad()
+
+
+def scaled(case):
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss_of(case.model, 80)).backward()
+    try:
+        scaler.step(case.optimizer)
+    finally:
+        case.optimizer.zero_grad()
+
+
+def second_derivatives(case):
+    for call in (
+        lambda loss: loss.backward(create_graph=True),
+        lambda loss: torch.autograd.grad(loss, case.seen, create_graph=True),
+    ):
+        hook = case.model.embedding.register_forward_hook(
+            lambda _module, _inputs, output: setattr(case, "seen", output)
+        )
+        with pytest.raises(strata.UsageError, match="create_graph"):
+            call(loss_of(case.model, 81))
+        hook.remove()
+        case.optimizer.zero_grad()
+
+
 WORKS = {
     "nothing": lambda case: None,
     "zero_grad": lambda case: (case.optimizer.zero_grad(), case.model.zero_grad()),
@@ -204,12 +238,19 @@ WORKS = {
     "an exception in the backward": fails_in("backward"),
     "requires_grad as it is": lambda case: case.weight.requires_grad_(True),
     "a pass without requires_grad": passes_without_a_weight,
+    "zero_grad of other modules": zero_grad_elsewhere,
+    "second derivatives": second_derivatives,
 }
 SAYS = {
     "param.grad": (lambda case: case.weight.grad, "optimizer.result.grad_norm"),
     "clip_grad_norm_": (
         lambda case: nn.utils.clip_grad_norm_(case.model.parameters(), 1.0),
         "optimizer.clip_grad_norm_",
+    ),
+    "GradScaler": (scaled, "GradScaler reads param.grad.*enabled=False"),
+    "torch.export": (
+        lambda case: torch.export.export(case.model, (batch(0)[:, :-1],)),
+        "torch.export.*restore",
     ),
     "a step without requires_grad": (steps_without_a_weight, "requires_grad is off.*restore"),
     "to another type": (lambda case: case.model.to(torch.bfloat16), "before it is offloaded"),

@@ -97,6 +97,13 @@ def test_the_trainer_of_transformers_saves_evaluates_and_resumes(tmp_path):
     assert trainer.evaluate()["eval_loss"] == pytest.approx(evaluated, rel=2e-5)
 
 
+def test_the_trainer_compiles_the_model(tmp_path):
+    compiles = {"torch_compile": True, "torch_compile_backend": "eager"}
+    expected, _, _ = train(tmp_path / "plain", False)
+    losses, _, _ = train(tmp_path / "run", True, **compiles)
+    assert losses == pytest.approx(expected, rel=1e-3)  # logged with few digits
+
+
 def test_a_loop_of_accelerate_accumulates():
     losses = []
     for offloads in (False, True):

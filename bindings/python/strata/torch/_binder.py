@@ -109,6 +109,15 @@ def refuse_transforms() -> None:
         )
 
 
+def _refuse_second_derivatives() -> None:
+    if torch.is_grad_enabled():  # within a backward
+        raise lib.UsageError(
+            "offload: create_graph=True: the store has no second derivatives (gradient penalties and Hessian "
+            "products need a model without a store: call restore() before; a penalty may be estimated "
+            "from two forwards)"
+        )
+
+
 def _has_raised(output: Any) -> bool:
     """Whether a hook that is always called follows an exception of its module's forward."""
     return output is None and sys.exc_info()[0] is not None
@@ -308,6 +317,7 @@ class Binder:
 
         def bind(_gradient: torch.Tensor) -> None:
             nonlocal begun
+            _refuse_second_derivatives()
             if begun != current_backward():
                 begun = current_backward()
                 self._follow()
@@ -333,6 +343,7 @@ class Binder:
         at_end_of_backward(ended)
 
     def _take_gradient(self, parameter: torch.Tensor) -> None:
+        _refuse_second_derivatives()
         name = self._names[id(parameter)]
         self._follow()
         if name in self.kept:

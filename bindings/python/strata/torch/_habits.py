@@ -4,6 +4,7 @@ call."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable, NoReturn, Optional, Protocol
 
 import torch
@@ -34,12 +35,26 @@ class StoredParameter(Guarded, nn.Parameter):
         return trained
 
     @property
-    def grad(self) -> NoReturn:
+    def grad(self) -> None:
+        asks = sys._getframe(1).f_code
+        if asks is nn.Module.zero_grad.__code__:  # of a module around the model, or within it
+            if not getattr(self, "home").uses.has_gradients():
+                return None
+            _refuse(
+                "zero_grad() of a part of the model, or of a module around it, within a step",
+                "call zero_grad() of the optimizer or of the model itself, which drops the whole step",
+            )
+        if asks is torch.amp.GradScaler._unscale_grads_.__code__:
+            _refuse(
+                "GradScaler reads param.grad: gradients go to the store as they are made",
+                "leave it out, or make it with enabled=False: only float16 needs it, and gradients are "
+                "float32 or bfloat16",
+            )
         _refuse(
             "param.grad: gradients go to the store as they are made",
             "clip with optimizer.clip_grad_norm_(max_norm), and read optimizer.result.grad_norm "
-            "after step(); zero_grad() drops them; for a Trainer or Accelerator there is "
-            "optimizer.attach(trainer)",
+            "after step(); zero_grad() drops them; param.register_hook(f) shows f each as it is made; "
+            "for a Trainer or Accelerator call optimizer.attach(trainer) before train() or prepare()",
         )
 
     @grad.setter
