@@ -265,6 +265,7 @@ SAYS = {
         lambda case: case.state.reload({"norm.bias": torch.zeros(3)}),
         r"norm.bias: shape \(3,\) is given, it has \(24,\)",
     ),
+    "a copy of a weight": (lambda case: torch.ones(72, 24).copy_(case.weight.data), r"DPOTrainer.*\(\)\)$"),
     "values of a weight": (lambda case: case.weight.sum(), "state_dict"),
 }
 

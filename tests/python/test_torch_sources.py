@@ -124,6 +124,33 @@ def test_adapters_are_trained_over_a_frozen_base_from_its_files(tmp_path):
         torch.testing.assert_close(loss_of_llama(again, 50), loss_of_llama(model, 50))
 
 
+def test_adapters_without_values_are_named_and_get_them(tmp_path):
+    peft = pytest.importorskip("peft")
+    llama().save_pretrained(tmp_path / "model")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], lora_dropout=0.0)
+    model = peft.get_peft_model(empty_llama(), config)
+    with pytest.raises(strata.ConfigError, match="lora_A.* on the meta device.*reset_lora_parameters"):
+        trained(model, weights=tmp_path / "model")
+    for module in model.modules():  # as docs/embedding.md has it
+        if isinstance(module, peft.tuners.lora.LoraLayer):
+            module.lora_A.to_empty(device="cpu"), module.lora_B.to_empty(device="cpu")
+            module.reset_lora_parameters("default", True)
+    losses, _ = trained(model, 6, weights=tmp_path / "model")
+    with torch.no_grad():
+        expected = loss_of_llama(llama(), 0).item()
+    assert losses[0] == pytest.approx(expected, rel=2e-5) and losses[-1] != losses[0]
+
+
+def test_weights_that_are_not_tied_are_named(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    llama().save_pretrained(tmp_path)
+    with accelerate.init_empty_weights():
+        model = llama()
+    model.lm_head.weight = torch.nn.Parameter(torch.empty(61, 32, device="meta"))
+    with pytest.raises(strata.ConfigError, match=r"no tensors lm_head.weight.*call tie_weights\(\)"):
+        trained(model, weights=tmp_path)
+
+
 def empty(maker):
     accelerate = pytest.importorskip("accelerate")
     with accelerate.init_empty_weights():

@@ -154,14 +154,16 @@ def _refuse(away: Any, function: Any) -> NoReturn:
     between = (
         "read weights with model.state_dict(), and replace them with model.load_state_dict(); to "
         "change or export the model, as half(), merges of adapters and torch.export do, call "
-        "restore() before and offload it again after"
+        "restore() before and offload it again after; a trainer that copies weights, as TRL's DPOTrainer "
+        "copies an adapter, is made before offload()"
     )
     if away.home.is_in_step():
         raise lib.UsageError(
             f"offload: {name}: {called} uses it where its module does not compute, and the example does "
             f"not ({keep}; between steps {between})"
         )
+    is_loss = not _is_in_place(getattr(function, "__name__", ""))
     raise lib.UsageError(
-        f"offload: {name}: {called} uses it between steps, when it lies in the store ({between}; for a "
-        f"loss that uses it, {keep})"
+        f"offload: {name}: {called} uses it between steps, when it lies in the store ({between}"
+        + (f"; for a loss that uses it, {keep})" if is_loss else ")")
     )

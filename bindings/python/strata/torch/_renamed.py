@@ -56,8 +56,7 @@ Found = dict[str, Union[_Other, _Made]]
 def renamed(model: nn.Module, files: Mapping[str, Any]) -> Found:
     """What `files` has under other names, by the names of the model's tensors; of models that
     Transformers knows. files: by the names there."""
-    get_base: Any = getattr(model, "get_base_model", lambda: model)
-    base = get_base()
+    base: Any = base_of(model)
     if not hasattr(base, "base_model_prefix"):  # it is none of Transformers
         return {}
     tensors = [*base.named_parameters(), *base.named_buffers()]
@@ -96,6 +95,12 @@ def _renamed_by_4(model: Any, names: Mapping[str, bool], files: Mapping[str, Any
                 found[name] = _Other(file, key)
                 break
     return found
+
+
+def base_of(model: nn.Module) -> nn.Module:
+    """The model without what PEFT has put around it."""
+    base: nn.Module = getattr(model, "get_base_model", lambda: model)()
+    return base
 
 
 def plain_name(name: str) -> str:

@@ -12,7 +12,7 @@ from torch import nn
 
 from .. import _library as lib
 from ._copies import copy_alone
-from ._renamed import plain_name, renamed
+from ._renamed import base_of, plain_name, renamed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ class FileSource:
         self._keys = {names[0]: self._key(names) for names in all_names}
         self._last: tuple[str, Optional[torch.Tensor]] = ("", None)
         self._check_ambiguous()
-        self._check_missing([*adapters_of(model), *checked_names(model, new)], all_names)
+        self._check_missing(model, [*adapters_of(model), *checked_names(model, new)], all_names)
 
     def has(self, name: str) -> bool:
         return bool(self._keys[name])
@@ -134,7 +134,9 @@ class FileSource:
                     "the whole model with save_pretrained, and give that directory)"
                 )
 
-    def _check_missing(self, others: Collection[str], all_names: list[list[str]]) -> None:
+    def _check_missing(
+        self, model: nn.Module, others: Collection[str], all_names: list[list[str]]
+    ) -> None:
         missing = [
             names[0]
             for names in all_names
@@ -144,10 +146,13 @@ class FileSource:
             return
         unused = sorted(set(self._where) - set(self._keys.values()))
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        plain = [plain_name(name) for name in missing]
+        tied = [key for key in getattr(base_of(model), "_tied_weights_keys", None) or () if key in plain]
         raise lib.ConfigError(
             f"offload: weights: {self._directory}: it has no tensors {', '.join(missing[:8])}{more}"
             + (f"; nothing has the name of its {unused[0]}" if unused else "")
-            + " (give the directory of this model; or load it with from_pretrained() and leave "
+            + (f" (call tie_weights() of the model first if {tied[0]} is shared; " if tied else " (")
+            + "give the directory of this model; or load it with from_pretrained() and leave "
             "weights out; new=[...] names parameters or modules whose values are the model's)"
         )
 
@@ -221,9 +226,14 @@ def check_source(source: Source, name: str, parameter: nn.Parameter) -> None:
     if isinstance(source, FileSource) and source.has(name):
         source.check(name, parameter)
     elif parameter.device.type == "meta":
+        way_out = "give the directory that has it as weights, or a value"
+        if isinstance(source, FileSource):
+            way_out = (
+                "the directory lacks it: call to_empty(device='cpu') of its module and give it values, as "
+                "reset_lora_parameters(adapter, True) of PEFT's LoRA layers does"
+            )
         raise lib.ConfigError(
-            f"offload: {name}: it is on the meta device and has no value (give the directory that "
-            "has it as weights, or a value)"
+            f"offload: {name}: it is on the meta device and has no value ({way_out})"
         )
 
 
