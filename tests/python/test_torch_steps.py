@@ -273,6 +273,49 @@ def test_uses_that_begin_alike_are_counted_where_they_are_left_out():
         assert uses.passed_over == 1 and store.step(1e-2).left_out == 0
 
 
+class Recurrent(nn.Module):
+    """It uses a cell as often as the sequence is long."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(8, 8), nn.Linear(8, 1)
+
+    def forward(self, length):
+        state = torch.zeros(2, 8)
+        for _ in range(length):
+            state = self.cell(torch.ones(2, 8), state)
+        return self.head(state).mean()
+
+
+def test_a_longer_sequence_than_that_of_the_example_is_named():
+    model = made(Recurrent)
+    state = strata.torch.offload(model, lambda: model(4), options(2))
+    model(4).backward()
+    with pytest.raises(strata.UsageError, match="cell: another forward .* has 4, .*longest sequence"):
+        model(7)
+    state.zero_grad()
+    for length in (4, 2):
+        model(length).backward()
+    assert state.step(1e-2).applied
+    for length in (4, 4):
+        model(length).backward()
+    with pytest.raises(strata.UsageError, match="after the last of 2 micro-batches"):
+        model(4)
+    state.zero_grad()
+    model(7).backward()
+    model(4).backward()
+    assert state.step(1e-2).applied
+
+
+def test_a_micro_batch_that_a_longer_sequence_took_is_named():
+    model = made(Recurrent)
+    state = strata.torch.offload(model, lambda: model(4), options(3))
+    for length in (4, 7):
+        model(length).backward()
+    with pytest.raises(strata.UsageError, match="cell: another forward .* one of the 3 micro-batches"):
+        model(4)
+
+
 class Renormed(nn.Module):
     def __init__(self, max_norm=0.1):
         super().__init__()

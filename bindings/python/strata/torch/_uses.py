@@ -57,6 +57,7 @@ class StoreUses:
         ]
         self._position = 0  # in the order, of the next use
         self._micro_batch = 0
+        self._split_by = ""  # the unit whose forward was another one before a backward
 
     def has_kept(self) -> bool:
         return self.mode is not None
@@ -77,7 +78,7 @@ class StoreUses:
     def acquire(self, units: list[str], which: str) -> dict[str, Slot]:
         index = self._find(units, which)
         if index is None and which == "forward":
-            self._begin_again()
+            self._begin_again(units[0])
             index = self._find(units, which)
         if index is None:
             raise lib.UsageError(self._out_of_turn(units, which))
@@ -152,6 +153,7 @@ class StoreUses:
             self._store.discard()
             begin()
         self._micro_batch = self.passed_over = 0
+        self._split_by = ""
         self._begin_micro_batch()
 
     def _begin_micro_batch(self) -> None:
@@ -163,8 +165,8 @@ class StoreUses:
             del slot
             self._streams.release(self._store)
 
-    def _begin_again(self) -> None:
-        """The next micro-batch or pass."""
+    def _begin_again(self, unit: str) -> None:
+        """The next micro-batch or pass, of which the unit's forward is the first."""
         if self.mode == "forward":
             self.end_forward()
             self._begin()
@@ -178,7 +180,11 @@ class StoreUses:
                 "offload: an evaluation within a step (evaluate after optimizer.step(), or drop the "
                 "step with zero_grad())"
             )
+        if self._position > 0 and self._order[self._position - 1].which == "forward":
+            self._split_by = self._split_by or unit  # before the backward of the micro-batch
         if self._micro_batch + 1 == self._micro_batches:
+            if self._split_by:
+                raise lib.UsageError(self._too_often(self._split_by))
             raise lib.UsageError(
                 f"offload: a forward after the last of {self._micro_batches} micro-batches (call "
                 "optimizer.step(), or zero_grad() to drop the step; the option accumulate is the "
@@ -236,6 +242,15 @@ class StoreUses:
             take_away(self._parameters[name])
             drop_gradient(self._parameters[name])
 
+    def _too_often(self, unit: str) -> str:
+        count = sum(unit in use.units for use in self._order if use.which == "forward")
+        return (
+            f"offload: {unit}: another forward before the backward of a micro-batch, of which the example "
+            f"has {count}, counts as one of the {self._micro_batches} micro-batches, and none of them is left "
+            "(give an example with the most forwards that a micro-batch has, such as the longest "
+            "sequence; zero_grad() drops the step)"
+        )
+
     def _out_of_turn(self, units: list[str], which: str) -> str:
         if self.mode is None:
             return (
@@ -250,6 +265,6 @@ class StoreUses:
         following = [f"{use.which} of {use.units[0]}" for use in self._order[self._position :]]
         return (
             f"offload: {which} of {units[0]} was asked for, but the example has "
-            f"{following[0] if following else 'nothing'} next (give an example with the order that "
-            "is used)"
+            f"{following[0] if following else 'nothing'} next (give an example with this order, and as many "
+            "uses of each module, such as the longest sequence)"
         )
