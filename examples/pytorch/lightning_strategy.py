@@ -55,6 +55,8 @@ class Model(lightning.LightningModule):
         """The strategy's."""
 
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 folder = pathlib.Path(sys.argv[1])
 (folder / "nvme").mkdir(parents=True)
 torch.manual_seed(0)

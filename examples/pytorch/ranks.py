@@ -18,6 +18,8 @@ from torch import distributed, nn
 
 import strata.torch
 
+if len(sys.argv) < 2 or "RANK" not in os.environ:
+    sys.exit(__doc__)
 distributed.init_process_group("gloo")
 rank, size = distributed.get_rank(), distributed.get_world_size()
 network = sys.argv[2] if len(sys.argv) > 2 else "tcp"

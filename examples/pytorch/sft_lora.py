@@ -17,6 +17,8 @@ import trl
 
 import strata.torch
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 directory, data, out = sys.argv[1:]
 tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
 rows = datasets.load_dataset("json", data_files=data, split="train")

@@ -15,6 +15,8 @@ import transformers
 
 import strata.torch
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 directory, text, out = sys.argv[1:]
 tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token

@@ -16,6 +16,8 @@ import transformers
 import strata
 import strata.torch
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 folder = pathlib.Path(sys.argv[1])
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 20
 (folder / "nvme").mkdir(parents=True, exist_ok=True)

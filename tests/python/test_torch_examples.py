@@ -57,6 +57,16 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
     assert seen[2] == seen[3]
 
 
+@pytest.mark.parametrize("name", ["walkthrough", "ranks", "trainer", "sft_lora", "dpo"])
+def test_without_arguments_they_say_how_they_are_used(name):
+    file = TREE / "examples/pytorch" / f"{name}.py"
+    if name in ("sft_lora", "dpo"):
+        pytest.importorskip("trl")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and f"{name}.py " in done.stderr and "Traceback" not in done.stderr
+
+
 def losses_in(output):
     """Those of the steps, as a Trainer prints them."""
     return [float(loss) for loss in re.findall(r"'loss': '?([0-9.naif]+)", output)]

@@ -91,7 +91,8 @@ def test_parameters_without_elements_stay_in_the_model():
         ({"input_ids": 3}, "a dict"),
         (lambda: None, "but NoneType"),
         (lambda: 3.0, "but float"),
-        (lambda: torch.ones(()), r"shape \(\)"),
+        (lambda: torch.ones(()), r"shape \(\) that needs no gradient"),
+        (lambda: X.clone().requires_grad_().mean(), "no trained parameter of the model"),
         (lambda: X, r"shape \(4, 8\)"),
     ],
 )
@@ -100,6 +101,12 @@ def test_examples_that_give_no_loss_are_named(example, named):
     with pytest.raises(strata.ConfigError, match=f"example: .*{named}"):
         strata.torch.offload(model, example, {"threads": 1})
     step(model, offloaded(model))
+
+
+def test_a_model_that_does_not_train_is_named():
+    model = new_model().requires_grad_(False)
+    with pytest.raises(strata.ConfigError, match="no parameter of the model is trained"):
+        offloaded(model)
 
 
 def test_a_forward_without_gradients_before_the_backward_is_named():

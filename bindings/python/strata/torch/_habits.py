@@ -101,6 +101,11 @@ def check_model(model: nn.Module) -> None:
                 f"offload: {name}: it is in a store already (call restore() of what offload() "
                 "returned before)"
             )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise lib.ConfigError(
+            "offload: no parameter of the model is trained (set requires_grad of those that train; a model "
+            "that does not train needs no store)"
+        )
 
 
 _MOVES = ("to", "cpu", "cuda", "half", "float", "double", "bfloat16")

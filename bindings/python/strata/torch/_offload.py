@@ -172,6 +172,11 @@ class Offloaded:
             with evaluated(self.model):
                 record(self.model, self._binder, recorder, example)
         order = self._ranks.of_first_if_same(self._order(recorder))
+        if not any(use.which == "backward" for use in order):
+            raise lib.ConfigError(
+                "offload: example: its loss depends on no trained parameter of the model (return the loss "
+                "that this model computes)"
+            )
         trained = [name for name in [*self._unit_of, *self.kept] if self._parameters[name].requires_grad]
         self._numbers = {name: index + 1 for index, name in enumerate(trained)}
         units = self._units({unit for use in order for unit in use.units})
@@ -350,9 +355,11 @@ class Offloaded:
         return [self._parameters[name] for name in [*self._unit_of, *self.kept]]
 
     def trained_parameters(self) -> list[nn.Parameter]:
+        """The parameters that step() updates, in the order of the model."""
         return [self._parameters[name] for name in self._numbers]
 
     def updates(self) -> int:
+        """How many steps have updated the weights, those before a load() too."""
         self._idle("updates")
         return self.store.statistics().updates
 
@@ -367,6 +374,7 @@ class Offloaded:
         return self._copies.of(self.store, plane, wanted)
 
     def weights_of(self, parameters: dict[str, nn.Parameter]) -> dict[str, torch.Tensor]:
+        """Copies of the weights of those that are in the store, by the given names, in the model's type."""
         names = {key: self.name_of(parameter) for key, parameter in parameters.items()}
         wanted = {name for name in names.values() if name}
         found = self._frozen(wanted)
@@ -381,6 +389,7 @@ class Offloaded:
         return self._ranks.of_first(value)
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Replaces weights by the names of the model; moments and the others stay."""
         self.reload({self._name(name): values for name, values in weights.items()})
 
     def reload(

@@ -256,10 +256,13 @@ def loss_of(example: Callable[[], torch.Tensor]) -> torch.Tensor:
         )
     loss: Any = example()
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        what = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+        what = type(loss).__name__
+        if isinstance(loss, torch.Tensor):
+            needs = "" if loss.requires_grad else " that needs no gradient"
+            what = f"a tensor of shape {tuple(loss.shape)}{needs}"
         raise lib.ConfigError(
             f"offload: example: it returned no loss that has a gradient, but {what} (return a tensor of "
-            "one element that the model computed with gradients on)"
+            "one element that the model computed, not within torch.no_grad())"
         )
     return loss
 
