@@ -59,7 +59,8 @@ def new(region, reentrant):
 
 def saved_bytes(model, step, loss_of=loss_of):
     """Bytes that autograd saves for the backward, without parameters, and the loss."""
-    own = {p.untyped_storage().data_ptr(): p.untyped_storage() for p in model.parameters()}
+    here = [p for p in model.parameters() if type(p) is nn.Parameter]  # not in a store
+    own = {p.untyped_storage().data_ptr(): p.untyped_storage() for p in here}
     saved = {}  # as `own`, it holds the storages, so that no address is used twice
 
     def pack(tensor):
