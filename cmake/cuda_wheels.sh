@@ -4,7 +4,7 @@
 # (without them the plugin computes attention by tiles, which is slower), and CUDA's compiler and libraries where there
 # is no nvcc. CMake finds them in BUILD/cudnn and BUILD/cuda; it takes a toolkit of the machine before these.
 #
-#   cuda_wheels.sh [BUILD]     default: build. Does nothing where they are there. Compiling needs no GPU and no driver
+#   cuda_wheels.sh [BUILD]     default: build. Fetches nothing a second time. Compiling needs no GPU and no driver
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -63,7 +63,8 @@ PYTHON
   rm -rf "$work"
 }
 
-if [[ $(uname -m) == x86_64 ]] && ! command -v "${CUDACXX:-nvcc}" > /dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+if ! command -v "${CUDACXX:-nvcc}" > /dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+  if [[ $(uname -m) != x86_64 ]]; then exit 0; fi  # these packages are not of this machine
   fetched cuda_toolkit.txt cuda
 fi
 fetched cudnn_headers.txt cudnn

@@ -118,7 +118,7 @@ void Session::Impl::join(const RankPlace& place) {
                                                               .ranks = ranks,
                                                               .ranks_on_node = on_node,
                                                               .deadline_s = place.connect_s});
-  groups_ = job->join(session::mesh_of_units(options_, place.rank),
+  groups_ = job->join(session::mesh_of_units(options_, place.rank, on_node),
                       {.deadline_s = train::kPatienceS}, place.connect_s);
   job_ = std::move(job);
 }

@@ -22,7 +22,9 @@
  *
  * Threads: any thread may call, one at a time for each handle; a call while another is running on
  * the same handle, as from one of its callbacks, is STRATA_ERROR_BUSY. Callbacks run on threads of
- * the library unless their description says otherwise; they must not throw, longjmp or exit.
+ * the library unless their description says otherwise; they must not throw, longjmp or exit. Those
+ * threads take no signals but of their own faults, and neither does a child that a callback starts
+ * there until it unblocks them.
  *
  * Long calls: strata_operation_start() lets the caller go on while they run, and can cancel them.
  *

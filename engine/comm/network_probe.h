@@ -10,9 +10,9 @@ struct NetworkFigures {
   double latency_s = 0;    // of a gather that moves nearly nothing
 };
 
-// As the gathers of a group on several machines reach them: medians. All ranks call it together,
-// and get the same; `ranks_on_node` of them follow each other on each of the machines. Takes about
-// two seconds where a machine sends less than 40 MB/s; a rank allocates at most 16 MiB.
+// As the gathers of a group on several machines reach them: the best of some. All ranks call it
+// together, and get the same; `ranks_on_node` of them follow each other on each of the machines.
+// Takes about two seconds where a machine sends less than 40 MB/s; a rank allocates at most 32 MiB.
 NetworkFigures measure_network(Group& group, int ranks_on_node);
 
 }  // namespace strata::comm

@@ -16,8 +16,8 @@ namespace strata::comm {
 // Moves bytes between ranks of one machine through memory that they share, and between all others
 // by another transport. A byte is copied twice, and no thread is needed: whoever waits for one
 // transfer moves the bytes of all that share memory. A wait for the other transport comes after
-// those, which end by themselves, because each rank begins all transfers of a call before it waits
-// for one.
+// those, so a rank must not begin a transfer within its machine that ends only after one between
+// machines which it awaits first.
 class NodeTransport final : public Transport {
  public:
   // `peers`: by place in the group, a rank's memory, and null for this one and for those on other

@@ -71,6 +71,7 @@ void Executor::Impl::DeviceWatch::give_up(Lane lane, const plan::Op& op) {
                   name_of(op, impl_.spec_).data(), plan::name_of(lane),
                   impl_.options_.io_deadline_s));
   impl_.progress_.fail(std::make_exception_ptr(error));
+  abort_all(impl_.options_.groups, error.what());  // other ranks hear it before this one ends
   report_hang(error);
 }
 

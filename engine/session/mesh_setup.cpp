@@ -19,4 +19,13 @@ std::string settle_mesh(const model::ModelDirectory& model, train::RunFacts fact
   return train::mesh_line(choice.compared);
 }
 
+void take_mesh(const train::JobTerms& terms, config::Options& options) {
+  if (!config::chooses_mesh(options)) return;
+  options.mesh.clear();
+  options.tensor_ranks = terms.tensor_ranks;
+  options.pipeline_ranks = terms.pipeline_ranks;
+  options.shard_ranks = terms.shard_ranks;
+  options.accumulate = terms.accumulate;
+}
+
 }  // namespace strata::session

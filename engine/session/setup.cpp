@@ -376,11 +376,12 @@ plan::Rates unit_rates(const config::Options& options) {
                                   .discrete = config::row_of(machine.device).discrete});
 }
 
-plan::Mesh mesh_of_units(const config::Options& options, int rank) {
+plan::Mesh mesh_of_units(const config::Options& options, int rank, int on_node) {
   return {.world = static_cast<int>(options.ranks),
           .rank = rank,
           .zero_stage = static_cast<int>(options.zero_stage),
           .replicate = static_cast<int>(options.copies()),
+          .node_ranks = on_node,
           .reduce_dtype = options.reduce_dtype};
 }
 
@@ -398,7 +399,7 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
                                     static_cast<int>(options.threads));
   run.input.host_budget = run.host_budget;
   if (run.input.device.discrete) run.input.device_budget = options.device_memory;
-  run.input.mesh = mesh_of_units(options, 0);
+  run.input.mesh = mesh_of_units(options, 0, static_cast<int>(rank.on_node));
   run.input.nvme_budget =
       static_cast<int64_t>(train::kShareOfFreeSpace *
                            static_cast<double>(io::free_bytes_of(options.nvme))) /

@@ -81,7 +81,7 @@ struct UnitRank {
   int64_t on_node = 1;
 };
 
-plan::Mesh mesh_of_units(const config::Options& options, int rank);
+plan::Mesh mesh_of_units(const config::Options& options, int rank, int on_node);
 
 // Plans a rank of units that a caller declares and computes by itself: --host-memory is the size of
 // its arenas, --accumulate the number of micro-batches in a step. Ranks of a machine share the

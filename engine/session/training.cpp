@@ -142,7 +142,8 @@ void Training::prepare() {
   }
   if (job_ == nullptr) return;
   job_->give({facts_, resumed_.path, resumed_.step, lacks_evaluation_, resumed_.run,
-              train::about_data(*data_).dump()});
+              train::about_data(*data_).dump(), options_.tensor_ranks, options_.pipeline_ranks,
+              options_.shard_ranks, options_.accumulate});
 }
 
 void Training::warn_of_short_trace() const {
@@ -182,7 +183,7 @@ void Training::follow() {
   options_.resume_checkpoint = resumed_.path;
   std::optional<config::Machine> ignored;
   open_places(ignored);
-  settle_mesh(*model_, facts_, options_);
+  take_mesh(terms, options_);
   options_.samples = samples_of(options_);
   read_samples();
   read_data();

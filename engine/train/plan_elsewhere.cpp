@@ -50,6 +50,7 @@ void plan_elsewhere(const config::Machine& machine, config::Options& options, Ru
   facts.machine = machine;
   facts.compute_flops_per_s = 0;
   facts.ranks_on_node = std::min(options.ranks, std::max<int64_t>(1, machine.device_count));
+  facts.processes = options.ranks > facts.ranks_on_node;  // as ranks of several machines are
   facts.elsewhere = true;
   if (machine.host_bytes > 0) {
     facts.limits = {};

@@ -292,7 +292,8 @@ TEST_F(StorageTest, AnotherRunThatHoldsItIsNamed) {
   const auto held = about(check_storage({scratch()}, root()), "in use by pid");
   ASSERT_EQ(held.size(), 1u);
   EXPECT_NE(held[0].text.find("the run"), std::string::npos) << held[0].text;
-  EXPECT_EQ(held[0].fix, "wait for it, or name another directory");
+  EXPECT_EQ(held[0].fix,
+            "close the store that has it, or name another directory: each needs its own");
 }
 
 }  // namespace

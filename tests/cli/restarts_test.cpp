@@ -93,6 +93,18 @@ TEST_F(RunStarts, ARunIsResumedOnceAStartHasItsDirectory) {
   EXPECT_EQ(run.step(), 0);
 }
 
+// What is measured anew might choose another mesh, with which the run does not resume.
+TEST_F(RunStarts, AsManyRanksKeepTheMeshOfTheRun) {
+  const RunStart run = start({"--mesh", "auto", "--steps", "8"});
+  write("run.json", R"({"run": "1"})");
+  const std::string out = sandbox_ / "run";
+  EXPECT_EQ(run.arguments({.ranks = 4, .resumes = true}),
+            (Arguments{"train", "--steps", "8", "--out", out, "--resume", "--ranks", "4"}));
+  EXPECT_EQ(run.arguments({.ranks = 2, .resumes = true, .changes_ranks = true}),
+            (Arguments{"train", "--mesh", "auto", "--steps", "8", "--out", out, "--resume",
+                       "--force", "--ranks", "2"}));
+}
+
 TEST_F(RunStarts, AnEarlierRunInTheDirectoryIsNotResumed) {
   write("run.json", R"({"run": "1"})");
   const RunStart run = start({"--force"});

@@ -226,13 +226,13 @@ TEST_F(StartedRanks, SrunStartsThem) {
 TEST_F(StartedRanks, SrunStartsThemOnSeveralMachines) {
   const Arguments variables = {"env", "STRATA_RENDEZVOUS=127.0.0.1:29500",
                                "STRATA_SECRET_FILE=secret"};
-  Process run(train("run", {"--steps", "3"}), by_srun({"-N", "2", "-n", "4"}, variables));
+  Process run(train("run", {"--steps", "3"}), by_srun({"-N", "2", "-n", "2"}, variables));
   const int code = run.wait();
   if (code == kNoSlurm) GTEST_SKIP() << run.out();
   EXPECT_EQ(code, 0) << run.err();
   EXPECT_NE(run.err().find("machines: 2, and plans are made for the least"), std::string::npos)
       << run.err();
-  EXPECT_EQ(state_in(run.out()), state_of(train("threads", {"--steps", "3", "--ranks", "4"})));
+  EXPECT_EQ(state_in(run.out()), state_of(train("threads", {"--steps", "3", "--ranks", "2"})));
 }
 
 TEST_F(StartedRanks, BySrunOneThatIsKilledEndsTheOther) {

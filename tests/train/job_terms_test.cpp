@@ -52,6 +52,10 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   terms.resumed_step = 7;
   terms.run = "nonce";
   terms.data = "0123";
+  terms.tensor_ranks = 2;
+  terms.pipeline_ranks = 3;
+  terms.shard_ranks = 4;
+  terms.accumulate = 5;
   const JobTerms read = parse_terms(to_text(terms));
   EXPECT_EQ(read.facts.limits.memory_available_bytes, kGiB);
   EXPECT_EQ(read.facts.machine.name, "a \"name\"");
@@ -62,6 +66,10 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   EXPECT_EQ(read.data, "0123");
   EXPECT_EQ(read.resumed_step, 7);
   EXPECT_EQ(read.run, "nonce");
+  EXPECT_EQ(read.tensor_ranks, 2);
+  EXPECT_EQ(read.pipeline_ranks, 3);
+  EXPECT_EQ(read.shard_ranks, 4);
+  EXPECT_EQ(read.accumulate, 5);
 }
 
 TEST(JobTerms, OtherBuildsAreRefused) {
