@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <mutex>
-#include <random>
 #include <vector>
 
 #include "engine/base/dtype.h"
@@ -30,12 +30,16 @@ void run_both(const Nodes& nodes, const std::function<void(Group&)>& body) {
   }
 }
 
+// With exponents that make sums depend on their order.
 template <typename T>
 std::vector<T> values_of(int rank, int64_t count) {
-  std::mt19937 generator(static_cast<uint32_t>(77 + rank));
-  std::normal_distribution<double> normal(0, rank % 2 == 0 ? 1 : 1e-3);
+  uint32_t state = 2654435761u * static_cast<uint32_t>(rank + 1);
   std::vector<T> values(static_cast<size_t>(count));
-  for (T& value : values) value = static_cast<T>(normal(generator));
+  for (T& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value =
+        std::ldexp(static_cast<T>(static_cast<int32_t>(state)), -static_cast<int>(state >> 8) % 12);
+  }
   return values;
 }
 
@@ -65,11 +69,16 @@ std::vector<T> nested_sum(const Nodes& nodes, int64_t count, bool rounds) {
   return sums;
 }
 
-constexpr int64_t kPartSizes[] = {1, 5, 3000, 131072 + 17, 3 * 131072};
+// Parts of several pieces are of one shape of machines alone.
+std::vector<int64_t> part_sizes(const Nodes& nodes) {
+  std::vector<int64_t> sizes = {1, 5, 3000};
+  if (nodes.ranks == 4 && nodes.near == 2) sizes.insert(sizes.end(), {131072 + 17, 3 * 131072});
+  return sizes;
+}
 
 TEST(NestedGroup, SumsOfPartsAreOfMachinesInOrder) {
   for (const Nodes& nodes : kNodes) {
-    for (const int64_t part : kPartSizes) {
+    for (const int64_t part : part_sizes(nodes)) {
       for (const DType payload : {DType::kF32, DType::kBF16}) {
         const int64_t count = part * nodes.ranks;
         const auto due = nested_sum<float>(nodes, count, payload == DType::kBF16);
@@ -91,7 +100,8 @@ TEST(NestedGroup, SumsOfPartsAreOfMachinesInOrder) {
 
 TEST(NestedGroup, SumsForAllAreOfMachinesInOrder) {
   for (const Nodes& nodes : kNodes) {
-    for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{7000}, int64_t{1100003}}) {
+    for (const int64_t part : part_sizes(nodes)) {
+      const int64_t count = part * nodes.ranks - nodes.ranks / 2;  // not a multiple
       const auto due = nested_sum<float>(nodes, count, false);
       const auto narrow_due = nested_sum<float>(nodes, count, true);
       const auto double_due = nested_sum<double>(nodes, count, false);
@@ -115,7 +125,8 @@ TEST(NestedGroup, PartsReachEveryRank) {
     run_both(nodes, [&](Group& group) {
       std::vector<std::vector<uint8_t>> wholes, due;
       std::vector<GatherRange> ranges;
-      for (const int64_t part : {3, 40000, (1 << 20) + 5, 0, (3 << 20)}) {
+      const int large = nodes.ranks == 4 ? 1 << 20 : 1 << 10;  // bytes of a piece
+      for (const int64_t part : {3, 40000, large + 5, 0, 3 * large}) {
         std::vector<uint8_t> whole(static_cast<size_t>(part * nodes.ranks), 0xee);
         due.push_back(whole);
         for (size_t i = 0; i < whole.size(); ++i) {
