@@ -20,13 +20,11 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from restart_stress import TEXT, Run, leftovers, losses_of, state_of
+from restart_stress import TEXT, Run, leave, leftovers, losses_of, make_place, state_of
 
 MACHINES = 4
 ACCUMULATE = 3  # of a rank where all are there: 4, 3 and 2 ranks share the 12 micro-batches of a step
@@ -150,15 +148,10 @@ def main():
     parser.add_argument("--port", type=int, default=29600)
     given = parser.parse_args()
     draw = random.Random(given.seed)
-    directory = Path(tempfile.mkdtemp(prefix="strata-meshes-")).resolve()
-    for folder in ("temporary", "drive"):
-        (directory / folder).mkdir()
+    strata = str(given.strata.resolve())
+    directory = make_place(strata, "strata-meshes-")
     (directory / "secret").touch(mode=0o600)
     (directory / "secret").write_text(secrets.token_hex(32))
-    strata = str(given.strata.resolve())
-    subprocess.run([strata, "init", "--data", str(TEXT), "--out", "model", "--vocab-size", "300",
-                    "--hidden", "32", "--layers", "2", "--heads", "4"],
-                   cwd=directory, check=True, stdout=subprocess.DEVNULL)
     begin_s = time.monotonic()
     kinds, sizes, changes = Counter(), Counter(), Counter()
     kills, runs, wrong = 0, 0, 0
@@ -205,11 +198,7 @@ def main():
     print("kills: " + ", ".join(f"{count} {what}" for what, count in sorted(kinds.items())))
     print("restarts by ranks: " + ", ".join(f"{ranks}: {count}" for ranks, count in sorted(sizes.items())))
     print("changes of the number of ranks: " + ", ".join(f"{what}: {count}" for what, count in sorted(changes.items())))
-    if wrong == 0:
-        shutil.rmtree(directory)
-    else:
-        print(f"see {directory}")
-    sys.exit(wrong > 0)
+    leave(directory, wrong)
 
 
 if __name__ == "__main__":

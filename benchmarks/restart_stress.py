@@ -83,6 +83,26 @@ def losses_of(run):
     return [line[:line.index('"lr"')] for line in lines]
 
 
+def make_place(strata, prefix):
+    """A directory with a small model, and folders for a drive and temporary files."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    for folder in ("temporary", "drive"):
+        (directory / folder).mkdir()
+    subprocess.run([strata, "init", "--data", str(TEXT), "--out", "model", "--vocab-size", "300",
+                    "--hidden", "32", "--layers", "2", "--heads", "4"],
+                   cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    return directory
+
+
+def leave(directory, wrong):
+    """Ends the program; the directory stays where runs were wrong."""
+    if wrong == 0:
+        shutil.rmtree(directory)
+    else:
+        print(f"see {directory}")
+    sys.exit(wrong > 0)
+
+
 def leftovers(directory):
     left = [str(path) for folder in ("temporary", "drive")
             for path in (directory / folder).iterdir()]
@@ -135,13 +155,8 @@ def main():
     given = parser.parse_args()
     draw = random.Random(given.seed)
     stops = set(draw.sample(range(given.kills), given.stops))
-    directory = Path(tempfile.mkdtemp(prefix="strata-restarts-")).resolve()
-    for folder in ("temporary", "drive"):
-        (directory / folder).mkdir()
     strata = str(given.strata.resolve())
-    subprocess.run([strata, "init", "--data", str(TEXT), "--out", "model", "--vocab-size", "300",
-                    "--hidden", "32", "--layers", "2", "--heads", "4"],
-                   cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    directory = make_place(strata, "strata-restarts-")
 
     def command(out, restarts):
         return [strata, "launch", "--ranks", str(given.ranks), "--max-restarts", str(restarts),
@@ -198,11 +213,7 @@ def main():
         print(f"the next step after {statistics.median(backs):.2f} s (median), {max(backs):.2f} s (most), "
               "unless it was broken before")
     print(f"{kills} signals in {runs} runs, {wrong} wrong")
-    if wrong == 0:
-        shutil.rmtree(directory)
-    else:
-        print(f"see {directory}")
-    sys.exit(wrong > 0)
+    leave(directory, wrong)
 
 
 if __name__ == "__main__":
