@@ -196,7 +196,8 @@ class Executor::Impl {
   void run_gather(const plan::Op& op, const Instance& instance);
   void run_reduce(const plan::Op& op, const Instance& instance);
   void gather_values(const plan::Op& op, const plan::Program& program);
-  void sum_key_gradients(const plan::Op& op, const plan::Program& program);
+  void sum_to_own(const plan::Op& op, const plan::Program& program);
+  void sum_whole_gradient(const plan::Op& op, const plan::Program& program);
   void reduce_norms(const plan::Op& op, const plan::Program& program);
   void sum_norms(const plan::Op& op, const plan::Program& program);
   void reduce_whole(const plan::Op& op, const plan::Program& program);

@@ -47,6 +47,8 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
     std::byte* written = pointer(Mode::kWrite, kind);
     return reinterpret_cast<float*>(written ? written : pointer(Mode::kRead, kind));
   };
+  call.rows = pointer(Mode::kRead, ValueKind::kRows);
+  call.row_grads = either(ValueKind::kRowGradient);
   call.branch = either(branch);
   call.scores = either(ValueKind::kScores);
   call.keys = either(ValueKind::kKeys);

@@ -69,22 +69,31 @@ void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
   group.gather_chunks(gather_scratch_);
 }
 
-// Own keys or scores are in their place among those of all.
+// Own keys or scores are in their place among those of all; own rows may lie elsewhere.
 void Executor::Impl::gather_values(const plan::Op& op, const plan::Program& program) {
   const auto accesses = program.accesses_of(op);
-  const bool keys = op.group == plan::GroupName::kContext;
-  const ValueKind kind = keys ? ValueKind::kKeys : ValueKind::kScores;
-  const Access* own = find_access(accesses, Mode::kRead, kind);
-  const Access* all = find_access(accesses, Mode::kWrite, kind);
-  open_group(op, program).gather(at(*all), own->bytes);
+  const Access& own = accesses[0];
+  const Access& all = accesses[1];
+  comm::Group& group = open_group(op, program);
+  copy_own(op, at(all) + group.rank() * own.bytes, own);
+  group.gather(at(all), own.bytes);
 }
 
-void Executor::Impl::sum_key_gradients(const plan::Op& op, const plan::Program& program) {
+void Executor::Impl::sum_to_own(const plan::Op& op, const plan::Program& program) {
   const auto accesses = program.accesses_of(op);
-  const Access* all = find_access(accesses, Mode::kRead, ValueKind::kKeyGradient);
-  const Access* own = find_access(accesses, Mode::kWrite, ValueKind::kKeyGradient);
+  const Access& all = accesses[0];
+  const Access& own = accesses[1];
   open_group(op, program)
-      .reduce({floats_at(*all), own->bytes / plan::kGradientWidth, floats_at(*own)});
+      .reduce({floats_at(all), own.bytes / plan::kGradientWidth, floats_at(own)});
+}
+
+// Of a segment's gradient, what the ranks of a tensor group have parts of.
+void Executor::Impl::sum_whole_gradient(const plan::Op& op, const plan::Program& program) {
+  const model::Segment& segment = spec_.segments[op.segment];
+  float* gradient = floats_at(program.accesses_of(op).front());
+  open_group(op, program)
+      .all_reduce_sum(gradient + segment.trainable_numel - segment.whole_numel,
+                      segment.whole_numel);
 }
 
 comm::Group& Executor::Impl::group_of(const plan::Op& op) const {
@@ -128,7 +137,11 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
   const plan::Program& program = program_of(instance);
   if (op.group == plan::GroupName::kPipeline) return sum_norms(op, program);
   if (op.segment < 0) return reduce_norms(op, program);
-  if (op.group == plan::GroupName::kContext) return sum_key_gradients(op, program);
+  const ValueKind kind = program.accesses_of(op).front().value.kind;
+  if (op.group == plan::GroupName::kContext || plan::is_branch(kind)) return sum_to_own(op, program);
+  if (op.group == plan::GroupName::kTensor && kind == ValueKind::kGradient) {
+    return sum_whole_gradient(op, program);
+  }
   const bool whole = op.group != plan::GroupName::kShard || plan_.mesh.gradient_shards() == 1;
   whole ? reduce_whole(op, program) : reduce_to_parts(op, program);
 }

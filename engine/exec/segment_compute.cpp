@@ -49,6 +49,7 @@ SegmentContext SegmentCompute::context(const SegmentCall& call) const {
           call,
           spec_.tensor,
           model::own_tokens(spec_),
+          model::own_rows(spec_, shape_, shape.tokens()),
           model::parts_of(spec_, shape, call.segment)};
 }
 
@@ -95,7 +96,8 @@ void SegmentCompute::backward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
   if (call.part < c.parts.backward_branch()) return finish_branch_sum_grad(c);
-  if (c.parts.shares_keys && call.part < c.parts.backward_last()) return keys_backward(c);
+  if (call.part > c.parts.backward_first()) return own_branch_grad(c);
+  if (c.parts.shares_keys && call.part < c.parts.backward_first()) return keys_backward(c);
   if (c.segment.kind == SegmentKind::kEmbedding) {
     embedding_backward(c);
   } else if (c.segment.kind == SegmentKind::kAttention) {

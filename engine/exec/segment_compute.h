@@ -19,17 +19,20 @@ namespace strata::exec {
 //   grad             [trainable_numel] f32, overwritten when grad_first (padding becomes zero),
 //                    else added to; null: no gradients of parameters. Frozen parameters have none
 //   shared_grad      the same of the shared segment, with shared_grad_first
-//   input, output    boundary tensors [N, C]; may be the same buffer in forward
+//   input, output    boundary tensors [N, C], of a tensor slice own rows (model::own_rows) of them;
+//                    may be the same buffer in forward
 //   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted
 //   interior         Footprint::interior_bytes; backward leaves nothing of use in it
-//   branch           [N, C] f32, where model::Parts::sums_branch: what the ranks of a tensor group
-//                    sum between them. Forward: the branch's last product; null where a call does
-//                    not want it. Backward: the gradient of what its first products read, and
-//                    behind it model::summed_elements. Where ranks cut the vocabulary, of the
-//                    embedding the rows, and of the loss the gradient of the norm's output
-//   scores           [ranks, N, 3] f32, where tensor ranks cut the vocabulary
-//                    (kernels/cross_entropy.h). Part 0 of the loss writes own ones, part 1 reads
-//                    all
+//   rows             [N, C] of a tensor slice: `input` of all ranks
+//   row_grads        the same of the gradient of `output`, or f32 of the branch, where model::Parts::
+//                    norms_branch: the last part of backward writes own ones, others read all
+//   branch           [N, C] f32 of a tensor slice: what the ranks of a tensor group sum between
+//                    them. One part writes all, and the next reads the sums of own rows. Forward:
+//                    the branch's last product, null where a call does not want it, or rows of the
+//                    embedding. Backward: the gradient of what its first products read, or of the
+//                    head's norm's output
+//   scores           [ranks, N, 3] f32 of a tensor slice (kernels/cross_entropy.h). Part 0 of the
+//                    loss writes own ones, part 1 reads all
 //   keys             [ranks, N, 2KD] f32, where context ranks share keys: k and v of each token.
 //                    Part 0 of forward writes own ones, others read all
 //   key_grads        the same of their gradients: the last part of backward writes all, the next
@@ -55,6 +58,8 @@ struct SegmentCall {
   const void* grad_output = nullptr;
   void* grad_input = nullptr;
   void* interior = nullptr;
+  const void* rows = nullptr;
+  void* row_grads = nullptr;
   float* branch = nullptr;
   float* scores = nullptr;
   float* keys = nullptr;

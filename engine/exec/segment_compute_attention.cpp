@@ -119,7 +119,7 @@ void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstI
                       .dx = grad.data,
                       .dx_stride = grad_stride,
                       .dw = context.grad(norm.role),
-                      .accumulate = context.parts.sums_branch || !context.call.grad_first,
+                      .accumulate = !context.call.grad_first,
                       .workspace = context.scratch(context.layout.backward_scratch)});
 }
 
@@ -277,7 +277,7 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
                                                : turn(context, projected, turned, nullptr);
   attend(context, interior, in);
   if (ends_before_output(context)) return;
-  project(context, branch_operands(context, a.heads * a.head_size),
+  project(context, branch_operands(context, a.heads * a.head_size, layout.forward_scratch),
           context.part(interior, layout.attended), branch_output(context, interior));
 }
 
@@ -286,13 +286,12 @@ void attention_backward(const SegmentContext& context) {
   const model::SegmentLayout& layout = context.layout;
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
   const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
-  const ProjectionOperands out_of = {layout.out_of, a.heads * a.head_size, a.hidden,
-                                     layout.backward_scratch};
+  const ProjectionOperands out_of =
+      branch_operands(context, a.heads * a.head_size, layout.backward_scratch);
   const Interior projected = context.part(interior, layout.projected);
   const Interior grad = context.workspace(layout.grad);
 
   const bool shares_keys = context.parts.shares_keys;
-  if (!shares_keys) clear_summed_grads(context);
   const ConstInterior grad_branch = branch_output_grad(context, grad);
   project_weight_grad(context, out_of, grad_branch, context.part(interior, layout.attended));
   if (!shares_keys && needs_no_input_grad(context)) return;
@@ -338,7 +337,6 @@ void keys_backward(const SegmentContext& context) {
   const Interior grad_queries = context.part(interior, layout.attended);
   const Interior grad_keys = context.own_keys(context.call.key_grads);
 
-  clear_summed_grads(context);
   rotate(context, a.heads, grad_queries, queries.width, true);
   rotate(context, a.kv_heads, grad_keys, keys.width, true);
   if (a.block.qk_norm != QkNorm::kNone) {

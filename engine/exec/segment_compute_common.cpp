@@ -29,12 +29,13 @@ void project(const SegmentContext& context, const ProjectionOperands& operands, 
   }
 }
 
-ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs) {
+ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs,
+                                   const model::Span& scratch) {
   return {.projections = context.layout.out_of,
           .inputs = inputs,
           .width = context.architecture.hidden,
-          .scratch = context.layout.forward_scratch,
-          .with_bias = context.tensor.rank == 0};
+          .scratch = scratch,
+          .with_bias = context.brings_shared_grads()};
 }
 
 void project_input_grad(const SegmentContext& context, const ProjectionOperands& operands,
@@ -68,7 +69,7 @@ void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& op
                              .dy_stride = operands.width,
                              .x = ones,
                              .dw = context.bias_grad(one),
-                             .accumulate = one.bias_summed >= 0 || !context.call.grad_first,
+                             .accumulate = !context.call.grad_first,
                              .workspace = context.scratch(operands.scratch)});
 }
 
@@ -78,7 +79,7 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
                          ConstInterior dy, ConstInterior x) {
   for (const model::Projection& one : operands.projections) {
     float* dw = context.grad(one);
-    float* dbias = context.bias_grad(one);
+    float* dbias = operands.with_bias ? context.bias_grad(one) : nullptr;
     if (dw == nullptr && dbias != nullptr) bias_grad_alone(context, operands, one, dy);
     if (dw == nullptr) continue;
     context.ops.matmul_weight(context.queue,
@@ -90,7 +91,7 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
                                .x = x,
                                .dw = dw,
                                .dbias = dbias,
-                               .accumulate = one.summed >= 0 || !context.call.grad_first,
+                               .accumulate = !context.call.grad_first,
                                .workspace = context.scratch(operands.scratch)});
   }
 }
@@ -123,20 +124,42 @@ void norm_rows(const SegmentContext& context, const void* x, int64_t rows, Inter
 }
 
 void norm_input(const SegmentContext& context, Interior y, float* rstd) {
-  norm_rows(context, context.call.input, context.tokens(), y, rstd);
+  norm_rows(context, context.input_rows(), context.tokens(), y, rstd);
 }
+
+void norm_own_input(const SegmentContext& context, Interior copy, float* rstd) {
+  if (context.own_rows.count == 0) return;
+  norm_rows(context, context.call.input, context.own_rows.count, copy, rstd);
+}
+
+namespace {
+
+// A rank without rows adds nothing.
+void no_grad_of(const SegmentContext& context, ParameterRole role) {
+  float* grad = context.grad(role);
+  if (grad == nullptr || !context.call.grad_first) return;
+  context.ops.fill(context.queue,
+                   {.count = context.architecture.hidden, .value = 0.0f, .y = grad});
+}
+
+}  // namespace
 
 void norm_input_grad(const SegmentContext& context, const float* rstd, ConstInterior dy,
                      const void* residual) {
+  const int64_t rows = context.own_rows.count;
+  if (rows == 0) {
+    no_grad_of(context, ParameterRole::kNorm);
+    return no_grad_of(context, ParameterRole::kNormBias);
+  }
   void* dx = context.call.grad_input;
   if (context.architecture.norm == model::Norm::kLayer) {
     context.ops.layer_norm_backward(
         context.queue, {.dtype = context.dtype,
-                        .rows = context.tokens(),
+                        .rows = rows,
                         .cols = context.architecture.hidden,
                         .x = context.call.input,
                         .w = context.weight(ParameterRole::kNorm),
-                        .mean = rstd + context.tokens(),
+                        .mean = rstd + rows,
                         .rstd = rstd,
                         .dy = dy,
                         .dres = residual,
@@ -149,7 +172,7 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, ConstInte
   }
   context.ops.rms_norm_backward(context.queue,
                                 {.dtype = context.dtype,
-                                 .rows = context.tokens(),
+                                 .rows = rows,
                                  .cols = context.architecture.hidden,
                                  .x = context.call.input,
                                  .w = context.weight(ParameterRole::kNorm),
@@ -165,29 +188,30 @@ void norm_input_grad(const SegmentContext& context, const float* rstd, ConstInte
 
 namespace {
 
-// A boundary tensor converted to the interior type.
-ConstInterior inside(const SegmentContext& context, const void* boundary, Interior copy) {
+// Rows of a boundary tensor, converted to the interior type.
+ConstInterior inside(const SegmentContext& context, const void* boundary, int64_t rows,
+                     Interior copy) {
   if (context.dtype == context.interior) return {boundary, context.interior};
   context.ops.cast(context.queue, {.dtype = context.dtype,
-                                   .count = context.tokens() * context.architecture.hidden,
+                                   .count = rows * context.architecture.hidden,
                                    .x = boundary,
                                    .y = copy});
   return copy;
 }
 
-// y = x + a, of boundary tensors.
+// y = x + a, of own rows.
 void add_to(const SegmentContext& context, const void* x, ConstInterior a, void* y) {
-  context.ops.add_residual(context.queue, {.dtype = context.dtype,
-                                           .count = context.tokens() * context.architecture.hidden,
-                                           .x = x,
-                                           .a = a,
-                                           .y = y});
+  if (context.own_rows.count == 0) return;
+  context.ops.add_residual(
+      context.queue,
+      {.dtype = context.dtype, .count = context.own_count(), .x = x, .a = a, .y = y});
 }
 
 }  // namespace
 
 ConstInterior branch_input(const SegmentContext& context, Interior copy, float* rstd) {
-  if (!context.architecture.block.pre_norm) return inside(context, context.call.input, copy);
+  const int64_t rows = context.tokens();
+  if (!context.architecture.block.pre_norm) return inside(context, context.input_rows(), rows, copy);
   norm_input(context, copy, rstd);
   return copy;
 }
@@ -206,7 +230,7 @@ void finish_branch_grad(const SegmentContext& context,
   const model::SegmentLayout& layout = context.layout;
   const bool sums = context.parts.sums_branch;
   const Interior grad = sums ? context.branch() : context.workspace(layout.grad);
-  float* rstd = context.workspace_floats(layout.rstd);
+  float* rstd = sums ? nullptr : context.workspace_floats(layout.rstd);
   const ConstInterior input = branch_input(context, context.workspace(layout.branch), rstd);
   bool accumulate = false;
   for (const ProductGrad& product : products) {
@@ -220,22 +244,9 @@ void finish_branch_grad(const SegmentContext& context,
 void finish_branch_sum_grad(const SegmentContext& context) {
   float* rstd = context.workspace_floats(context.layout.rstd);
   if (context.architecture.block.pre_norm) {
-    norm_input(context, context.workspace(context.layout.branch), rstd);
+    norm_own_input(context, context.workspace(context.layout.branch), rstd);
   }
-  branch_input_grad(context, rstd, context.branch());
-  for (const model::Parameter& parameter : context.segment.parameters) {
-    if (context.call.grad == nullptr || !model::is_summed(parameter)) continue;
-    const int64_t at = model::summed_offset(context.segment, parameter);
-    context.ops.add(context.queue, {.count = parameter.numel,
-                                    .a = context.summed_grads() + at,
-                                    .y = context.call.grad + parameter.offset});
-  }
-}
-
-void clear_summed_grads(const SegmentContext& context) {
-  const int64_t count = model::summed_elements(context.segment);
-  if (count == 0) return;
-  context.ops.fill(context.queue, {.count = count, .value = 0.0f, .y = context.summed_grads()});
+  branch_input_grad(context, rstd, context.own_branch());
 }
 
 Interior branch_output(const SegmentContext& context, std::byte* interior) {
@@ -245,17 +256,19 @@ Interior branch_output(const SegmentContext& context, std::byte* interior) {
 }
 
 void finish_branch(const SegmentContext& context, std::byte* interior) {
-  Interior branch = branch_output(context, interior);
+  if (context.own_rows.count == 0) return;
+  Interior branch = context.own_of(branch_output(context, interior));
   if (context.architecture.block.post_norm) {
     const Interior unnormed = context.part(interior, context.layout.unnormed);
     if (context.parts.sums_branch) {
-      context.queue.copy(unnormed.data, branch.data, context.layout.unnormed.bytes);
+      context.queue.copy(unnormed.data, branch.data,
+                         context.own_count() * bytes_of(context.interior));
     }
     branch = context.workspace(context.layout.normed);
     context.ops.rms_norm_forward(context.queue,
                                  {.dtype = context.dtype,
                                   .inside = true,
-                                  .rows = context.tokens(),
+                                  .rows = context.own_rows.count,
                                   .cols = context.architecture.hidden,
                                   .x = unnormed.data,
                                   .w = context.weight(ParameterRole::kPostNorm),
@@ -274,25 +287,44 @@ bool ends_before_output(const SegmentContext& context) {
   return context.call.output == nullptr && !context.architecture.block.post_norm;
 }
 
-ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
-  const ConstInterior grad = inside(context, context.call.grad_output, copy);
-  if (!context.architecture.block.post_norm) return grad;
+namespace {
+
+// The backward of the norm behind the branch, of own rows.
+void post_norm_grad(const SegmentContext& context, ConstInterior dy, Interior dx) {
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
   context.ops.rms_norm_backward(context.queue,
                                 {.dtype = context.dtype,
                                  .inside = true,
-                                 .rows = context.tokens(),
+                                 .rows = context.own_rows.count,
                                  .cols = context.architecture.hidden,
                                  .x = context.part(interior, context.layout.unnormed).data,
                                  .w = context.weight(ParameterRole::kPostNorm),
                                  .offset = context.norm_offset(),
                                  .rstd = floats_part(interior, context.layout.post_rstd),
-                                 .dy = grad,
-                                 .dx = copy.data,
+                                 .dy = dy,
+                                 .dx = dx.data,
                                  .dw = context.grad(ParameterRole::kPostNorm),
                                  .accumulate = !context.call.grad_first,
                                  .workspace = context.scratch(context.layout.backward_scratch)});
+}
+
+}  // namespace
+
+ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
+  const void* rows = context.output_grad_rows();
+  if (context.parts.norms_branch) return {rows, context.interior};
+  const ConstInterior grad = inside(context, rows, context.tokens(), copy);
+  if (!context.architecture.block.post_norm) return grad;
+  post_norm_grad(context, grad, copy);
   return copy;
+}
+
+void own_branch_grad(const SegmentContext& context) {
+  const int64_t rows = context.own_rows.count;
+  if (rows == 0) return no_grad_of(context, ParameterRole::kPostNorm);
+  const ConstInterior grad = inside(context, context.call.grad_output, rows,
+                                    context.workspace(context.layout.grad));
+  post_norm_grad(context, grad, context.own_of({context.call.row_grads, context.interior}));
 }
 
 bool needs_no_input_grad(const SegmentContext& context) {
@@ -307,16 +339,33 @@ bool needs_no_input_grad(const SegmentContext& context) {
 
 namespace {
 
-// Whether another part of this backward adds a parameter's gradient later.
-bool is_added_later(const SegmentContext& context, const model::Parameter& parameter) {
-  if (context.call.part == 0) return false;
-  const ParameterRole role = parameter.role;
-  if (context.parts.shares_keys) {
-    return role != ParameterRole::kOutput && role != ParameterRole::kOutputBias &&
-           role != ParameterRole::kPostNorm;
+// Whether this part stores all of a parameter's gradient where there is none yet.
+bool stores_all(const SegmentContext& context, const model::Parameter& parameter) {
+  using enum ParameterRole;
+  const model::Parts& parts = context.parts;
+  const int part = context.call.part;
+  const bool alone = context.brings_shared_grads();
+  switch (parameter.role) {
+    case kNorm:
+    case kNormBias:
+      return part == parts.loss_last();
+    case kPostNorm:
+      return part == parts.backward_last();
+    case kOutput:
+    case kDown:
+      return part == parts.backward_first();
+    case kOutputBias:
+    case kDownBias:
+      return part == parts.backward_first() && alone;
+    case kPosition:
+      return alone;
+    case kEmbedding:
+    case kHead:
+      return true;
+    default:  // whole keys and values of a slice are those of several ranks
+      return part == parts.backward_branch() &&
+             (!parameter.whole || is_norm(parameter.role));
   }
-  return role == ParameterRole::kNorm || role == ParameterRole::kNormBias ||
-         model::is_summed(parameter);
 }
 
 }  // namespace
@@ -329,7 +378,7 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
       context.ops.fill(context.queue, {.count = next - end, .value = 0.0f, .y = grad + end});
   };
   for (const model::Parameter& parameter : segment.parameters) {
-    if (parameter.frozen || is_added_later(context, parameter)) continue;
+    if (parameter.frozen || !stores_all(context, parameter)) continue;
     zero_to(parameter.offset);
     end = parameter.offset + parameter.numel;
   }

@@ -56,32 +56,7 @@ void embed_tokens(const SegmentContext& context, void* out) {
                                                 .out = out});
 }
 
-// Rows of other ranks' tokens are zero here, so that their sum has the bits of the one that is not.
-void embed_own_tokens(const SegmentContext& context) {
-  std::byte* rows = context.workspace_bytes(context.layout.own_rows);
-  embed_tokens(context, rows);
-  context.ops.cast(context.queue, {.dtype = context.dtype,
-                                   .count = context.tokens() * context.architecture.hidden,
-                                   .x = rows,
-                                   .y = context.branch()});
-}
-
-void take_rows_of_all(const SegmentContext& context) {
-  void* out = context.call.output;
-  const int64_t count = context.tokens() * context.architecture.hidden;
-  const int64_t words = (count * bytes_of(context.dtype) + 3) / 4;  // a boundary has whole pages
-  context.ops.fill(context.queue, {.count = words, .value = 0.0f, .y = static_cast<float*>(out)});
-  context.ops.add_residual(
-      context.queue,
-      {.dtype = context.dtype, .count = count, .x = out, .a = context.branch(), .y = out});
-}
-
-}  // namespace
-
-void embedding_forward(const SegmentContext& context) {
-  if (context.parts.sums_rows && context.call.part == 0) return embed_own_tokens(context);
-  context.parts.sums_rows ? take_rows_of_all(context) : embed_tokens(context, context.call.output);
-  if (context.architecture.position != model::Position::kLearned) return;
+void add_positions(const SegmentContext& context, void* rows) {
   context.ops.position_forward(context.queue, {.dtype = context.dtype,
                                                .rows = context.tokens(),
                                                .cols = context.architecture.hidden,
@@ -90,11 +65,51 @@ void embedding_forward(const SegmentContext& context) {
                                                .starts = context.starts(),
                                                .positions = context.positions(),
                                                .p = context.weight(ParameterRole::kPosition),
-                                               .y = context.call.output});
+                                               .y = rows});
+}
+
+bool adds_positions(const SegmentContext& context) {
+  return context.architecture.position == model::Position::kLearned &&
+         context.brings_shared_grads();
+}
+
+// Rows of other ranks' tokens are zero here, so that their sum has the bits of the one that is not.
+// One rank brings the positions.
+void embed_own_tokens(const SegmentContext& context) {
+  std::byte* rows = context.workspace_bytes(context.layout.own_rows);
+  embed_tokens(context, rows);
+  if (adds_positions(context)) add_positions(context, rows);
+  context.ops.cast(context.queue, {.dtype = context.dtype,
+                                   .count = context.tokens() * context.architecture.hidden,
+                                   .x = rows,
+                                   .y = context.branch()});
+}
+
+void take_own_rows(const SegmentContext& context) {
+  void* out = context.call.output;
+  const int64_t count = context.own_count();
+  if (count == 0) return;
+  const int64_t words = (count * bytes_of(context.dtype) + 3) / 4;  // a boundary has whole pages
+  context.ops.fill(context.queue, {.count = words, .value = 0.0f, .y = static_cast<float*>(out)});
+  context.ops.add_residual(
+      context.queue,
+      {.dtype = context.dtype, .count = count, .x = out, .a = context.own_branch(), .y = out});
+}
+
+}  // namespace
+
+void embedding_forward(const SegmentContext& context) {
+  if (context.parts.sums_rows) {
+    return context.call.part == 0 ? embed_own_tokens(context) : take_own_rows(context);
+  }
+  embed_tokens(context, context.call.output);
+  if (adds_positions(context)) add_positions(context, context.call.output);
 }
 
 void embedding_backward(const SegmentContext& context) {
-  if (float* dp = context.grad(ParameterRole::kPosition)) {
+  const void* dy = context.output_grad_rows();
+  float* dp = context.grad(ParameterRole::kPosition);
+  if (dp != nullptr && context.brings_shared_grads()) {
     context.ops.position_backward(context.queue, {.dtype = context.dtype,
                                                   .rows = context.tokens(),
                                                   .cols = context.architecture.hidden,
@@ -102,7 +117,7 @@ void embedding_backward(const SegmentContext& context) {
                                                   .context = context.shape.context,
                                                   .starts = context.starts(),
                                                   .positions = context.architecture.max_position,
-                                                  .dy = context.call.grad_output,
+                                                  .dy = dy,
                                                   .dp = dp,
                                                   .accumulate = !context.call.grad_first});
   }
@@ -118,20 +133,20 @@ void embedding_backward(const SegmentContext& context) {
                                   .scale = embedding_scale(context),
                                   .ignored = static_cast<int32_t>(context.architecture.pad_token),
                                   .tokens = context.call.tokens,
-                                  .dy = context.call.grad_output,
+                                  .dy = dy,
                                   .dw = dw,
                                   .accumulate = !context.call.grad_first});
 }
 
 void head_loss(const SegmentContext& context, const HeadMatrix& matrix) {
   const kernels::Interior normed = context.workspace(context.layout.grad);
-  float* rstd = context.workspace_floats(context.layout.rstd);
+  const bool sums = context.parts.shares_scores;
+  float* rstd = sums ? nullptr : context.workspace_floats(context.layout.rstd);
   norm_input(context, normed, rstd);
   const bool below = context.call.grad_input != nullptr || context.trains_norm();
   kernels::LinearCrossEntropy op =
       loss_of(context, matrix, normed, context.layout.backward_scratch);
   op.grad_scale = context.call.grad_scale;
-  const bool sums = context.parts.shares_scores;
   op.dh = sums ? context.branch() : below || matrix.grad != nullptr ? normed : kernels::Interior();
   op.dw = matrix.grad;
   op.accumulate = !matrix.grad_first;
@@ -152,8 +167,8 @@ void head_scores(const SegmentContext& context, const HeadMatrix& matrix) {
 void head_norm_grad(const SegmentContext& context) {
   if (context.call.grad_input == nullptr && !context.trains_norm()) return;
   float* rstd = context.workspace_floats(context.layout.rstd);
-  norm_input(context, context.workspace(context.layout.grad), rstd);
-  norm_input_grad(context, rstd, context.branch(), nullptr);
+  norm_own_input(context, context.workspace(context.layout.grad), rstd);
+  norm_input_grad(context, rstd, context.own_branch(), nullptr);
 }
 
 void head_loss_forward(const SegmentContext& context, const HeadMatrix& matrix) {
@@ -191,7 +206,7 @@ void head_logits(const SegmentContext& context, const HeadMatrix& matrix) {
                                           .length = context.shape.length,
                                           .row_bytes = row_bytes,
                                           .together = cached,
-                                          .x = context.call.input,
+                                          .x = context.input_rows(),
                                           .position = context.call.logit_position,
                                           .y = gathered});
   const kernels::Interior normed = context.workspace(context.layout.normed);

@@ -39,7 +39,7 @@ void mlp_forward(const SegmentContext& context, std::byte* interior) {
   if (ends_before_output(context)) return;
   const Interior activated = context.workspace(layout.activated);
   activate(context, projected, activated);
-  project(context, branch_operands(context, a.feed_forward), activated,
+  project(context, branch_operands(context, a.feed_forward, layout.forward_scratch), activated,
           branch_output(context, interior));
 }
 
@@ -47,8 +47,8 @@ void mlp_backward(const SegmentContext& context) {
   const model::Architecture& a = context.architecture;
   const model::SegmentLayout& layout = context.layout;
   const ProjectionOperands into = {layout.into, a.hidden, layout.width, layout.backward_scratch};
-  const ProjectionOperands out_of = {layout.out_of, a.feed_forward, a.hidden,
-                                     layout.backward_scratch};
+  const ProjectionOperands out_of =
+      branch_operands(context, a.feed_forward, layout.backward_scratch);
   const Interior projected =
       context.part(static_cast<std::byte*>(context.call.interior), layout.projected);
   const Interior grad = context.workspace(layout.grad);

@@ -26,9 +26,23 @@ struct SegmentContext {
   const SegmentCall& call;
   const model::TensorSlice tensor;
   const model::TokenRange own_tokens;  // whose rows of the embedding and the head are here
+  const model::RowRange own_rows;      // of boundary tensors
   const model::Parts parts;
 
   kernels::Interior branch() const { return {call.branch, DType::kF32}; }
+  kernels::Interior own_branch() const { return own_of(branch()); }
+  // Of a tensor [N, C], the rows that boundary tensors here have.
+  kernels::Interior own_of(kernels::Interior all) const {
+    return all + own_rows.first * architecture.hidden;
+  }
+  int64_t own_count() const { return own_rows.count * architecture.hidden; }  // elements
+  // The segment's input, and the gradient of its output, of all tokens.
+  const void* input_rows() const { return tensor.ranks > 1 ? call.rows : call.input; }
+  const void* output_grad_rows() const {
+    return tensor.ranks > 1 ? call.row_grads : call.grad_output;
+  }
+  // Of what all ranks of a tensor slice would compute alike, one brings the gradient.
+  bool brings_shared_grads() const { return tensor.rank == 0; }
   int64_t tokens() const { return shape.tokens(); }
   // [B, T] of where documents start, or null.
   const int32_t* starts() const { return shape.documents ? call.tokens + tokens() : nullptr; }
@@ -68,8 +82,7 @@ struct SegmentContext {
   float* grad(model::ParameterRole role) const {
     const model::Parameter* parameter = model::find_parameter(segment, role);
     if (call.grad == nullptr || parameter == nullptr || parameter->frozen) return nullptr;
-    if (!model::is_summed(*parameter)) return call.grad + parameter->offset;
-    return summed_grads() + model::summed_offset(segment, *parameter);
+    return call.grad + parameter->offset;
   }
   bool trains_norm() const {
     return grad(model::ParameterRole::kNorm) != nullptr ||
@@ -77,8 +90,6 @@ struct SegmentContext {
   }
   // As ops want it: 0 where the vocabulary is not cut.
   int64_t vocabulary_end() const { return tensor.cuts_vocabulary ? architecture.vocabulary : 0; }
-  // Where this rank's part of the gradients is that are summed over the ranks (model::is_summed).
-  float* summed_grads() const { return call.branch + tokens() * architecture.hidden; }
   float* own_scores() const { return call.scores + tensor.rank * tokens() * 3; }
   // Own keys and values, or their gradients, in a buffer of those of all context ranks.
   int64_t keys_width() const { return 2 * architecture.kv_heads * architecture.head_size; }
@@ -87,16 +98,12 @@ struct SegmentContext {
   }
   float norm_offset() const { return architecture.block.norm_offset ? 1.0f : 0.0f; }
   float* grad(const model::Projection& projection) const {
-    if (call.grad == nullptr || projection.frozen) return nullptr;
-    return projection.summed < 0 ? call.grad + projection.offset
-                                 : summed_grads() + projection.summed;
+    return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
   }
   float* bias_grad(const model::Projection& projection) const {
     const bool wanted =
         call.grad != nullptr && projection.bias_offset >= 0 && !projection.bias_frozen;
-    if (!wanted) return nullptr;
-    return projection.bias_summed < 0 ? call.grad + projection.bias_offset
-                                      : summed_grads() + projection.bias_summed;
+    return wanted ? call.grad + projection.bias_offset : nullptr;
   }
   const void* bias(const model::Projection& projection) const {
     return projection.bias_offset >= 0 ? weight(projection.bias_offset) : nullptr;
@@ -116,8 +123,9 @@ struct ProjectionOperands {
   const model::Span& scratch;
   bool with_bias = true;
 };
-// The branch's last product, of whose sum over ranks one brings the bias.
-ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs);
+// The branch's last product, of whose sum over ranks one brings the bias and its gradient.
+ProjectionOperands branch_operands(const SegmentContext& context, int64_t inputs,
+                                   const model::Span& scratch);
 
 void project(const SegmentContext& context, const ProjectionOperands& operands,
              kernels::ConstInterior x, kernels::Interior y);
@@ -127,12 +135,14 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
                          kernels::ConstInterior dy, kernels::ConstInterior x);
 
 // Writes the norm of rows of a boundary tensor to `y`. Backward needs `rstd`: SegmentLayout::rstd.
+// Of the input: of the rows of all ranks, or of own rows, as the norm's backward wants it.
 void norm_rows(const SegmentContext& context, const void* x, int64_t rows, kernels::Interior y,
                float* rstd);
 void norm_input(const SegmentContext& context, kernels::Interior y, float* rstd);
+void norm_own_input(const SegmentContext& context, kernels::Interior copy, float* rstd);
 
-// Computes from the gradient of the norm's output the gradients of the norm and of its input, and
-// adds the residual branch's gradient to the latter.
+// Computes from the gradient of the norm's output the gradients of the norm and of its input, of
+// own rows, and adds the residual branch's gradient to the latter.
 void norm_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy,
                      const void* residual);
 
@@ -156,12 +166,12 @@ struct ProductGrad {
 // `branch`, `grad` and `rstd`.
 void finish_branch_grad(const SegmentContext& context, std::initializer_list<ProductGrad> products);
 
-// Clears the gradients that are summed over ranks, to which a rank adds those of its own heads.
-void clear_summed_grads(const SegmentContext& context);
-
-// Part 0 of backward, after the sum of the branch's gradient: the gradients of the norm, of what is
-// summed over ranks, and of the segment's input.
+// Part 0 of backward, after the sum of the branch's gradient: the gradients of the norm and of the
+// segment's input.
 void finish_branch_sum_grad(const SegmentContext& context);
+
+// The last part of backward, where model::Parts::norms_branch: own rows of the branch's gradient.
+void own_branch_grad(const SegmentContext& context);
 
 // Where the branch's last product is written: where it is summed over ranks, or into the interior
 // if a norm follows, or into the workspace.

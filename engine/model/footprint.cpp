@@ -67,11 +67,13 @@ void add_block_flops(const ModelSpec& spec, const Segment& segment, const Segmen
 Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment) {
   const SegmentKind kind = spec.segments[static_cast<size_t>(segment)].kind;
   const bool attends = kind == SegmentKind::kAttention;
-  const bool cuts = spec.tensor.cuts_vocabulary;
+  const bool slices = spec.tensor.ranks > 1;
+  const bool block = attends || kind == SegmentKind::kMlp;
   return {.shares_keys = attends && shape.context.ranks > 1,
-          .sums_branch = (attends || kind == SegmentKind::kMlp) && spec.tensor.ranks > 1,
-          .sums_rows = kind == SegmentKind::kEmbedding && cuts,
-          .shares_scores = kind == SegmentKind::kHead && cuts};
+          .sums_branch = block && slices,
+          .norms_branch = block && slices && spec.architecture.block.post_norm,
+          .sums_rows = kind == SegmentKind::kEmbedding && slices,
+          .shares_scores = kind == SegmentKind::kHead && slices};
 }
 
 int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment) {
@@ -81,6 +83,10 @@ int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment) {
   // The head's own matrix has its gradient before the norm.
   if (parts.shares_scores) return at.shares < 0 ? 2 : 1;
   return parts.backward_last() + 1;
+}
+
+bool sums_whole(const ModelSpec& spec, int segment) {
+  return spec.tensor.ranks > 1 && spec.segments[static_cast<size_t>(segment)].whole_numel > 0;
 }
 
 int64_t own_score_bytes(const BatchShape& shape) {
@@ -119,9 +125,32 @@ int64_t cache_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
       kPageBytes);
 }
 
+int64_t most_rows(const ModelSpec& spec, const BatchShape& shape) {
+  return ceil_div(shape.tokens(), spec.tensor.ranks);
+}
+
+RowRange own_rows(const ModelSpec& spec, const BatchShape& shape, int64_t tokens) {
+  const int64_t most = most_rows(spec, shape);
+  const int64_t first = spec.tensor.rank * most;
+  return {first, std::clamp<int64_t>(tokens - first, 0, most)};
+}
+
+int64_t row_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
+  return most_rows(spec, shape) * spec.architecture.hidden * bytes_of(weight_dtype(recipe));
+}
+
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
-  return round_up(shape.tokens() * spec.architecture.hidden * bytes_of(weight_dtype(recipe)),
-                  kPageBytes);
+  return round_up(row_bytes(spec, shape, recipe), kPageBytes);
+}
+
+int64_t row_gradient_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
+                           Recipe recipe) {
+  const bool inside = parts_of(spec, shape, segment).norms_branch;
+  return inside ? branch_bytes(spec, shape) : row_bytes(spec, shape, recipe);
+}
+
+int64_t branch_bytes(const ModelSpec& spec, const BatchShape& shape) {
+  return most_rows(spec, shape) * spec.architecture.hidden * int64_t{4};
 }
 
 int64_t norm_workspace_bytes(int64_t numel, int64_t ranges,

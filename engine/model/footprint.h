@@ -37,29 +37,36 @@ struct BatchShape {
 //   shares_keys   attention of context ranks. Forward: part 0 computes own keys and values, which
 //                 are gathered. Backward: the last part goes down to the gradients of all keys and
 //                 values, of whose sums each rank gets its own
-//   sums_branch   blocks of a tensor slice. Forward: the last part adds the sum of the branch to
-//                 the residual stream. Backward: part 0 has the sum of the gradient of the branch's
-//                 input
-//   sums_rows     the embedding where ranks have parts of the vocabulary. Forward: part 0 has rows
-//                 of own tokens and zeros, part 1 the sum over ranks. Backward is one part
-//   shares_scores the head of such ranks. Part 0 sums up own logits in scores, part 1 has those of
-//                 all ranks, and the loss, and in training own matrix's gradient; then part 2 has
-//                 the sum of the gradient of the norm's output. Logits are one part
+//   sums_branch   blocks of a tensor slice, which compute with the rows of all ranks. Forward: the
+//                 last part adds the sum of the branch to own rows of the residual stream.
+//                 Backward: part 0 has the sum of own rows of the gradient of the branch's input
+//   norms_branch  of these, where a norm follows the branch. Backward: the last part is the norm's,
+//                 of own rows
+//   sums_rows     the embedding of a tensor slice. Forward: part 0 has rows of own tokens and
+//                 zeros, part 1 own rows of the sum over ranks. Backward is one part
+//   shares_scores the head of a tensor slice. Part 0 sums up own logits in scores, part 1 has those
+//                 of all ranks, and the loss, and in training own matrix's gradient; then part 2
+//                 has the sum of own rows of the gradient of the norm's output. Logits are one part
 //
 // Forward does the parts in ascending order, backward in descending order.
 struct Parts {
   bool shares_keys = false;
   bool sums_branch = false;
+  bool norms_branch = false;
   bool sums_rows = false;
   bool shares_scores = false;
   // The last part of forward, of backward, and of the head's loss with and without gradients.
   constexpr int last() const { return (shares_keys ? 1 : 0) + (sums_branch || sums_rows ? 1 : 0); }
-  constexpr int backward_last() const { return last() - (sums_rows ? 1 : 0); }
+  constexpr int backward_last() const {
+    return last() - (sums_rows ? 1 : 0) + (norms_branch ? 1 : 0);
+  }
   constexpr int loss_last() const { return shares_scores ? 2 : 0; }
   constexpr int evaluate_last() const { return shares_scores ? 1 : 0; }
-  static constexpr int kMost = 3;  // parts of an op
-  // Where the branch is computed, and where the gradients of its first products are.
+  static constexpr int kMost = 4;  // parts of an op
+  // Where the branch is computed, where its gradient comes in, and where the gradients of its first
+  // products are.
   int forward_branch() const { return shares_keys ? 1 : 0; }
+  int backward_first() const { return backward_last() - (norms_branch ? 1 : 0); }
   int backward_branch() const { return sums_branch ? 1 : 0; }
 };
 Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment);
@@ -67,6 +74,10 @@ Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment);
 // How many ops of a micro-batch add to a segment's gradient, without those of segments that share
 // its parameters.
 int backward_ops(const ModelSpec& spec, const BatchShape& shape, int segment);
+
+// Whether the ranks of a tensor group have parts of the gradients of the parameters that all of
+// them have (Parameter::whole): sums over own rows, over own heads, or what one rank brings.
+bool sums_whole(const ModelSpec& spec, int segment);
 
 // Bytes of what a rank's logits of one micro-batch are summed up in, where the vocabulary is cut:
 // [N, 3] f32 (kernels/cross_entropy.h).
@@ -100,9 +111,25 @@ inline int64_t token_bytes(const BatchShape& shape) {
 int64_t cache_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
                     const kernels::DeviceDescription& device);
 
-// Bytes of the tensor at a segment boundary, [N, C] in the recipe's weight type, rounded up to
-// pages.
+// Tensor ranks divide the N tokens of a micro-batch: each has rows of every boundary tensor. Of the
+// first `tokens` of a batch of this shape (a pass with a cache may have fewer), rank r has those
+// from r * most_rows() on.
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+int64_t most_rows(const ModelSpec& spec, const BatchShape& shape);
+RowRange own_rows(const ModelSpec& spec, const BatchShape& shape, int64_t tokens);
+
+// Bytes of the tensor at a segment boundary, [most_rows, C] in the recipe's weight type, rounded up
+// to pages; and without that, as one part of the rows of all tensor ranks.
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
+int64_t row_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
+// The same of the gradient of the branch, or of the output, of a segment.
+int64_t row_gradient_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
+                           Recipe recipe);
+// The same of a branch, f32.
+int64_t branch_bytes(const ModelSpec& spec, const BatchShape& shape);
 
 // Sizes are rounded up to whole pages, and zero when a segment has no such buffer.
 struct Footprint {

@@ -43,6 +43,7 @@ struct Shapes {
   DType dtype;
   const kernels::DeviceDescription& device;
   const TensorSlice tensor;
+  const int64_t rows;  // of a boundary tensor
 
   int64_t tokens() const { return batch.tokens(); }
   int64_t heads_width() const { return a.heads * a.head_size; }
@@ -110,9 +111,7 @@ bool follows(int64_t last, int64_t elements, int64_t next) {
 bool continues(const Projection& last, const Projection& next, int64_t inputs) {
   const int64_t elements = last.outputs * inputs;
   return follows(last.offset, elements, next.offset) && last.frozen == next.frozen &&
-         follows(last.summed, elements, next.summed) &&
          follows(last.bias_offset, last.outputs, next.bias_offset) &&
-         follows(last.bias_summed, last.outputs, next.bias_summed) &&
          (last.bias_offset < 0 || last.bias_frozen == next.bias_frozen);
 }
 
@@ -120,15 +119,10 @@ bool continues(const Projection& last, const Projection& next, int64_t inputs) {
 // head.
 void take_rows(const Segment& segment, const Affine& one, int64_t first, int64_t count,
                Projection& projection) {
-  const Parameter& matrix = parameter_of(segment, one.matrix);
-  const int64_t inputs = matrix.shape[1];
+  const int64_t inputs = parameter_of(segment, one.matrix).shape[1];
   projection.outputs = count;
   projection.offset += first * inputs;
-  if (is_summed(matrix)) projection.summed = summed_offset(segment, matrix) + first * inputs;
-  const Parameter* bias = find_parameter(segment, one.bias);
-  if (bias == nullptr) return;
-  projection.bias_offset += first;
-  if (is_summed(*bias)) projection.bias_summed = summed_offset(segment, *bias) + first;
+  if (projection.bias_offset >= 0) projection.bias_offset += first;
 }
 
 std::vector<Projection> projections_of(const Segment& segment,
@@ -173,8 +167,8 @@ void lay_ones(SegmentLayout& layout, const Shapes& s, Packer& packer) {
 // Adds the tensors that the backward of a normed branch reads.
 void lay_post_norm(SegmentLayout& layout, const Shapes& s, Packer& interior) {
   if (!s.a.block.post_norm) return;
-  layout.unnormed = interior.add(s.tokens() * s.a.hidden, s.device.interior);
-  layout.post_rstd = interior.add_floats(s.tokens());
+  layout.unnormed = interior.add(s.rows * s.a.hidden, s.device.interior);
+  layout.post_rstd = interior.add_floats(s.rows);
 }
 
 void finish_forward(SegmentLayout& layout, Packer& packer) {
@@ -334,7 +328,8 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), device, spec.tensor};
+  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), device, spec.tensor,
+                      most_rows(spec, shape)};
   SegmentLayout layout;
   switch (one.kind) {
     case SegmentKind::kAttention:
@@ -379,31 +374,6 @@ kernels::CachedAttention cached_shape(const Architecture& a, const BatchShape& b
 
 int64_t query_norms(const Architecture& a) {
   return a.block.qk_norm == QkNorm::kHead ? a.heads : 1;
-}
-
-bool is_summed(const Parameter& parameter) {
-  using enum ParameterRole;
-  const auto is_one_of = [&](std::initializer_list<ParameterRole> roles) {
-    return std::ranges::find(roles, parameter.role) != roles.end();
-  };
-  return parameter.whole && !parameter.frozen &&
-         is_one_of({kQueryNorm, kKeyNorm, kKey, kValue, kKeyBias, kValueBias});
-}
-
-int64_t summed_elements(const Segment& segment) {
-  int64_t elements = 0;
-  for (const Parameter& one : segment.parameters) elements += is_summed(one) ? one.numel : 0;
-  return elements;
-}
-
-int64_t summed_offset(const Segment& segment, const Parameter& parameter) {
-  int64_t offset = 0;
-  for (const Parameter& one : segment.parameters) {
-    if (!is_summed(one)) continue;
-    if (one.role == parameter.role) return offset;
-    offset += one.numel;
-  }
-  return -1;
 }
 
 int64_t key_norms(const Architecture& a) {

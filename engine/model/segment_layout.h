@@ -26,8 +26,6 @@ struct Projection {
   bool frozen = false;
   int64_t bias_offset = -1;  // elements; negative: no bias
   bool bias_frozen = false;
-  int64_t summed = -1;       // where is_summed: the place of these rows among summed gradients
-  int64_t bias_summed = -1;  // the same of the bias
 };
 
 // Tensors, including `ones`, have the device's interior type. `gathered` has the weights' type, and
@@ -44,8 +42,8 @@ struct SegmentLayout {
                      //           share keys
   Span attended;     // interior  [N, H*D]
   Span log_sum_exp;  // interior  [B, H, T]
-  Span unnormed;     // interior  [N, C] the branch's output before its norm, if it has one
-  Span post_rstd;    // interior  [N] of the norm of the branch's output
+  Span unnormed;     // interior  [own rows, C] the branch's output before its norm, if it has one
+  Span post_rstd;    // interior  [own rows] of the norm of the branch's output
   int64_t interior_bytes = 0;
 
   Span normed;           // forward   [N, C] norm's output, then the branch's output
@@ -78,15 +76,6 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
 // The number of norms of q, and of k, for one token.
 int64_t query_norms(const Architecture& architecture);
 int64_t key_norms(const Architecture& architecture);
-
-// Of a tensor slice: whether every rank has all of a parameter, but computes its gradient from its
-// own heads alone: norms of the heads of q and k, and keys and values that several ranks share.
-// These gradients lie behind the branch's gradient, in the order of the parameters, and are summed
-// over the ranks with it.
-bool is_summed(const Parameter& parameter);
-int64_t summed_elements(const Segment& segment);
-// The first element of a summed parameter there; -1 for others.
-int64_t summed_offset(const Segment& segment, const Parameter& parameter);
 
 // The parameter of a role; null when the segment has none.
 const Parameter* find_parameter(const Segment& segment, ParameterRole role);

@@ -115,6 +115,7 @@ void require_sliceable(const Architecture& a, int ranks) {
   divide("heads", a.heads);
   if (ranks % a.kv_heads != 0) divide("key-value heads", a.kv_heads);
   divide("feed-forward columns", a.feed_forward);
+  if (a.vocabulary < ranks) refuse(fmt::format("the model has {} tokens", a.vocabulary));
 }
 
 ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice, bool cuts_vocabulary) {
@@ -123,7 +124,7 @@ ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice, bool cu
   ModelSpec spec = whole;
   if (slice.ranks == 1) return spec;
   spec.tensor = slice;
-  spec.tensor.cuts_vocabulary = cuts_vocabulary && spec.architecture.vocabulary >= slice.ranks;
+  spec.tensor.cuts_vocabulary = cuts_vocabulary;
   spec.architecture.heads /= slice.ranks;
   const bool shares_heads = slice.ranks > spec.architecture.kv_heads;
   spec.architecture.kv_heads = shares_heads ? 1 : spec.architecture.kv_heads / slice.ranks;

@@ -136,17 +136,17 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
       map.interior[s].assign(input.micro_batches, shared[i]);
     }
   }
-  if (spec.tensor.ranks > 1) {
-    int64_t bytes = 0;
-    for (int s = 0; s < static_cast<int>(spec.segments.size()); ++s) {
-      bytes = std::max(bytes, branch_gradient_bytes(spec, s, input.shape));
+  if (const int ranks = spec.tensor.ranks; ranks > 1) {
+    const auto take = [&](int64_t own, const char* purpose) {
+      return pack.take(compute, ranks * own, purpose);
+    };
+    const int64_t rows = model::row_bytes(spec, input.shape, input.recipe);
+    for (int64_t& room : map.rows) room = take(rows, "rows of tensor ranks");
+    if (!input.inference) {
+      map.row_gradient = take(most_row_gradient_bytes(input), "rows of tensor ranks");
     }
-    map.branch = pack.take(compute, bytes, "sums over tensor ranks");
-    const model::TensorSlice& slice = input.spec->tensor;
-    if (slice.cuts_vocabulary) {
-      map.scores = pack.take(compute, slice.ranks * model::own_score_bytes(input.shape),
-                             "scores of tensor ranks");
-    }
+    map.branch = take(model::branch_bytes(spec, input.shape), "sums over tensor ranks");
+    map.scores = take(model::own_score_bytes(input.shape), "scores of tensor ranks");
   }
   const int context_ranks = static_cast<int>(input.shape.context.ranks);
   if (context_ranks > 1) {

@@ -11,11 +11,12 @@ Value ActivationPath::value_of(int segment, int micro_batch) const {
   return {.kind = ValueKind::kActivation, .segment = segment, .index = micro_batch};
 }
 
-void ActivationPath::gradient(Mode mode, int segment, int micro_batch, int missing) {
+void ActivationPath::gradient(Mode mode, int segment, int micro_batch, int missing,
+                              int64_t bytes) {
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
                 .offset = map_.activation_gradient[segment][micro_batch],
-                .bytes = boundary_tensor_bytes(input_),
+                .bytes = bytes,
                 .value = {.kind = ValueKind::kActivationGradient,
                           .reduced = static_cast<uint8_t>(missing),
                           .segment = segment,
@@ -23,15 +24,20 @@ void ActivationPath::gradient(Mode mode, int segment, int micro_batch, int missi
 }
 
 void ActivationPath::read_gradient(int segment, int micro_batch) {
-  gradient(Mode::kRead, segment, micro_batch, 0);
+  read_row_gradients(segment, micro_batch, boundary_tensor_bytes(input_));
+}
+
+void ActivationPath::read_row_gradients(int segment, int micro_batch, int64_t bytes) {
+  gradient(Mode::kRead, segment, micro_batch, 0, bytes);
 }
 
 void ActivationPath::add_gradient(int segment, int reader, int micro_batch) {
   const std::vector<int>& readers = building_.readers[segment];
   const auto missing = std::find(readers.begin(), readers.end(), reader) - readers.begin();
   const bool first = readers.back() == reader;
-  if (!first) gradient(Mode::kRead, segment, micro_batch, static_cast<int>(missing) + 1);
-  gradient(Mode::kWrite, segment, micro_batch, static_cast<int>(missing));
+  const int64_t bytes = boundary_tensor_bytes(input_);
+  if (!first) gradient(Mode::kRead, segment, micro_batch, static_cast<int>(missing) + 1, bytes);
+  gradient(Mode::kWrite, segment, micro_batch, static_cast<int>(missing), bytes);
 }
 
 // Where compute reads and writes a segment's output: its place, or its slot in the ring.
@@ -44,7 +50,11 @@ int64_t ActivationPath::offset_of(int segment, int micro_batch) {
 }
 
 void ActivationPath::read(int segment, int micro_batch) {
-  emit_.read(compute_arena(), offset_of(segment, micro_batch), boundary_tensor_bytes(input_), 0,
+  read_rows(segment, micro_batch, boundary_tensor_bytes(input_));
+}
+
+void ActivationPath::read_rows(int segment, int micro_batch, int64_t bytes) {
+  emit_.read(compute_arena(), offset_of(segment, micro_batch), bytes, 0,
              value_of(segment, micro_batch));
 }
 

@@ -24,6 +24,9 @@ class ActivationPath : BuilderPiece {
   void read(int segment, int micro_batch);
   void write(int segment, int micro_batch);
   void read_gradient(int segment, int micro_batch);  // of that output
+  // The same of as many bytes as ranks exchange, without those that fill a page.
+  void read_rows(int segment, int micro_batch, int64_t bytes);
+  void read_row_gradients(int segment, int micro_batch, int64_t bytes);
   // What `reader`'s backward adds to it. Readers go back in descending order.
   void add_gradient(int segment, int reader, int micro_batch);
 
@@ -37,7 +40,7 @@ class ActivationPath : BuilderPiece {
   }
   Value value_of(int segment, int micro_batch) const;
   int64_t offset_of(int segment, int micro_batch);
-  void gradient(Mode mode, int segment, int micro_batch, int missing);
+  void gradient(Mode mode, int segment, int micro_batch, int missing, int64_t bytes);
   void move(OpKind kind, Lane lane, int segment, int micro_batch, const At& from, const At& to);
   int64_t fetch(int segment, int micro_batch);
 

@@ -12,7 +12,8 @@ Building::Building(const PlanInput& input_in, const Ground& ground_in,
       ground(ground_in),
       plan(empty_plan(input_in, ground_in)) {
   for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
-    contributions.push_back(input.micro_batches * model::backward_ops(*input.spec, input.shape, s));
+    const int own = input.micro_batches * model::backward_ops(*input.spec, input.shape, s);
+    contributions.push_back(own + (model::sums_whole(*input.spec, s) ? 1 : 0));
   }
   for (const model::Segment& segment : input.spec->segments) {
     if (segment.shares >= 0) contributions[segment.shares] += input.micro_batches;

@@ -81,8 +81,10 @@ class Slots {
       case ValueKind::kGradient:
         return 'g';
       case ValueKind::kActivation:
+      case ValueKind::kRows:
         return 'x';
       case ValueKind::kActivationGradient:
+      case ValueKind::kRowGradient:
         return 'd';
       case ValueKind::kInterior:
         return 'i';

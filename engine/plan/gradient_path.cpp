@@ -57,6 +57,21 @@ void GradientPath::add(int segment) {
   emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, 0));
 }
 
+// What all tensor ranks have parts of, at the end of the segment's gradient. For the plan the whole
+// gradient is another value then.
+void GradientPath::sum_whole(int segment) {
+  const Place& place = accumulators_[segment];
+  const int64_t bytes = gradient_full_bytes(input_, segment);
+  Op& op = emit_.open(OpKind::kReduce, comm_lane_of(GroupName::kTensor), segment);
+  op.group = GroupName::kTensor;
+  op.bytes = segment_of(segment).whole_numel * kGradientWidth;
+  const int done = summed_[segment]++;
+  emit_.read(place.arena, place.base, bytes, 0, gradient_value(segment, done, 0));
+  emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, 0));
+  bounce(op, place.arena);
+  emit_.close();
+}
+
 // Sums nest: over the ranks of a copy in their order, then over the copies.
 Place GradientPath::reduce(int segment) {
   Place place = accumulators_[segment];
@@ -147,7 +162,8 @@ void GradientPath::spill(const Place& gradient, const Value& value) {
 
 void GradientPath::leave(int segment) {
   if (!is_trainable(segment)) return;
-  if (summed_[segment] == contributions(segment)) return finish(segment);
+  const bool sums = model::sums_whole(*input_.spec, segment);
+  if (summed_[segment] + (sums ? 1 : 0) == contributions(segment)) return finish(segment);
   const SegmentPlaces& places = map_.segments[segment];
   if (places.accumulator.exists()) return;
   const Value sum = gradient_value(segment, summed_[segment], 0);
@@ -175,6 +191,7 @@ void GradientPath::update_in_backward(int segment, const Place& gradient) {
 
 void GradientPath::finish(int segment) {
   if (!is_trainable(segment)) return;
+  if (model::sums_whole(*input_.spec, segment)) sum_whole(segment);
   STRATA_CHECK(summed_[segment] == contributions(segment));
   Place place = accumulators_[segment];
   if (plan_.mesh.reductions() > 0) place = reduce(segment);

@@ -25,6 +25,7 @@ class GradientPath : BuilderPiece {
   void decide();
 
  private:
+  void sum_whole(int segment);
   Place reduce(int segment);
   Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
   void bring_back(int segment);

@@ -111,6 +111,9 @@ struct MemoryMap {
   std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   std::vector<int64_t> cache;  // by segment, in the compute arena; -1 where none is
+  // In the compute arena, where tensor ranks share rows: of an even and of an odd segment's output.
+  std::array<int64_t, 2> rows = {-1, -1};
+  int64_t row_gradient = -1;
   int64_t branch = -1;         // in the compute arena, where tensor ranks sum it
   int64_t scores = -1;         // in the compute arena, where tensor ranks share them
   int64_t keys = -1;           // in the compute arena, where context ranks share them
@@ -131,11 +134,8 @@ inline const Exchange& exchange_of(const MemoryMap& map, ValueKind kind) {
 }
 
 int64_t boundary_tensor_bytes(const PlanInput& input);
-// Of the sum over tensor-parallel ranks between two parts of a segment: [N, C] f32.
-int64_t branch_bytes(const model::ModelSpec& spec, const model::BatchShape& shape);
-// The same in backward, with model::summed_elements behind it.
-int64_t branch_gradient_bytes(const model::ModelSpec& spec, int segment,
-                              const model::BatchShape& shape);
+// The most bytes that a rank's part of model::row_gradient_bytes has in any segment.
+int64_t most_row_gradient_bytes(const PlanInput& input);
 int64_t state_bytes(const Plan& plan, int chunk);
 // Where a plane of a chunk's state starts in a slot of it.
 int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/units.h"
-#include "engine/model/segment_layout.h"
 #include "engine/plan/memory_map.h"
 
 namespace strata::plan {
@@ -57,14 +56,12 @@ int64_t boundary_tensor_bytes(const PlanInput& input) {
   return model::boundary_bytes(*input.spec, input.shape, input.recipe);
 }
 
-int64_t branch_bytes(const model::ModelSpec& spec, const model::BatchShape& shape) {
-  return shape.tokens() * spec.architecture.hidden * int64_t{4};
-}
-
-int64_t branch_gradient_bytes(const model::ModelSpec& spec, int segment,
-                              const model::BatchShape& shape) {
-  return branch_bytes(spec, shape) +
-         model::summed_elements(spec.segments[static_cast<size_t>(segment)]) * int64_t{4};
+int64_t most_row_gradient_bytes(const PlanInput& input) {
+  int64_t most = 0;
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    most = std::max(most, model::row_gradient_bytes(*input.spec, s, input.shape, input.recipe));
+  }
+  return most;
 }
 
 int64_t state_bytes(const Plan& plan, int chunk) {
@@ -122,9 +119,8 @@ int64_t most_exchanged_bytes(const PlanInput& input, Lane lane) {
   if (mesh.tensor > 1) {
     const int64_t logits = input.shape.logit_rows() * input.spec->architecture.vocabulary * 4;
     most = std::max(logits, mesh.tensor * model::own_score_bytes(input.shape));
-    most = std::max(most, over_segments([&](int s) {
-                      return branch_gradient_bytes(*input.spec, s, input.shape);
-                    }));
+    most = std::max(most, mesh.tensor * model::branch_bytes(*input.spec, input.shape));
+    most = std::max(most, over_segments([&](int s) { return gradient_full_bytes(input, s); }));
   }
   if (mesh.size_of(GroupName::kContext) > 1) {
     const int64_t keys = model::own_key_bytes(*input.spec, input.shape);

@@ -76,8 +76,8 @@ enum class OpKind : uint8_t {
   kSpill,      // host -> NVMe
   kUpload,     // host -> device
   kDownload,   // device -> host
-  kGather,     // own parts of a segment -> the whole segment, on every rank; own keys or scores
-               // -> all
+  kGather,     // own parts of a segment -> the whole segment, on every rank; own rows, keys or
+               // scores -> all
   kReduce,     // gradients, norm partials, branches or logits of a group -> their sum, of own parts
                // or of all; over kPipeline: norm partials of all stages -> one sum
   kForward,    // one segment, one micro-batch
@@ -103,13 +103,14 @@ inline constexpr int kArenaCount = 4;
 
 enum class ValueKind : uint8_t {
   kPlane,               // segment, plane, generation
-  kGradient,            // segment; `index` = contributions summed so far; `reduced`
-  kActivation,          // the output of `segment` for micro-batch `index`
+  kGradient,            // segment; `index` = contributions summed so far, where model::sums_whole
+                        // with those of other tensor ranks as the last; `reduced`
+  kActivation,          // the output of `segment` for micro-batch `index`; of tensor ranks own rows
   kActivationGradient,  // the gradient of that output; `reduced`
   kInterior,            // of `segment`, micro-batch `index`; `reduced`
-  kBranch,              // [N, C] f32: what `segment` adds to its input, or rows of an embedding;
-                        // `reduced`
-  kBranchGradient,      // [N, C] f32: of what its first products read; `reduced`
+  kBranch,              // [ranks, rows, C] f32: what `segment` adds to its input, or rows of an
+                        // embedding; `reduced` = 1: sums of own rows
+  kBranchGradient,      // the same of what its first products read
   kScratch,             // dead when its op ends; `index` is unused
   kCache,               // keys and values of attention `segment`, which passes extend in place
   kTokens,              // [B, T] of micro-batch `index`, and where they are (model::token_bytes)
@@ -124,7 +125,15 @@ enum class ValueKind : uint8_t {
   kKeys,                // [ranks, N, 2KD] f32 of attention `segment`; `reduced` = 1: of all ranks
   kKeyGradient,         // of these keys and values; `reduced`
   kScores,              // [ranks, N, 3] f32 of the head's logits; `reduced` = 1: of all ranks
+  kRows,                // [ranks, rows, C]: the activation of all tensor ranks
+  kRowGradient,         // the same of the gradient of the output of `segment`, or of its branch where
+                        // model::Parts::norms_branch; `reduced` = 1: of all ranks
 };
+
+// What tensor ranks sum between two parts of a segment: each gets the sums of own rows.
+constexpr bool is_branch(ValueKind kind) {
+  return kind == ValueKind::kBranch || kind == ValueKind::kBranchGradient;
+}
 
 // Generations are relative to the state at the start of a program. kUpdated ("+u"): the pending
 // update was applied if there was one. kNew ("+1"): an update of this program's own gradients was

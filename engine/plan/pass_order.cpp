@@ -61,16 +61,21 @@ Op& PassOrder::open_pass(OpKind kind, int segment, int micro_batch, int part) {
   if (segment_of(segment).kind == model::SegmentKind::kEmbedding) {
     exchange_.read_given(ValueKind::kTokens, micro_batch);
   }
-  read_inputs(segment, micro_batch);
+  if (slices() && part <= parts(segment).forward_branch()) {
+    read_rows(segment, micro_batch);
+  } else {
+    read_inputs(segment, micro_batch);
+  }
   return op;
 }
 
 // A norm of the branch's sum leaves what its backward needs in the interior.
 void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves) {
   const model::Parts parts = this->parts(segment);
-  const bool norms_sum = parts.sums_branch && input_.spec->architecture.block.post_norm;
+  const bool norms_sum = parts.norms_branch;
   const int first = parts.forward_branch();
   const int last = leaves.output || norms_sum ? parts.last() : first;
+  if (slices()) gather_rows(segment, micro_batch);
   if (parts.shares_keys) share_keys(kind, segment, micro_batch);
   for (int part = first; part <= last; ++part) {
     if (part > first) sum_branch(ValueKind::kBranch, segment, micro_batch);
@@ -100,6 +105,7 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
 // Where the vocabulary is cut, the loss needs the scores of all ranks, and what lies below it the
 // sum of their gradients.
 void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
+  if (slices()) gather_rows(segment, micro_batch);
   head_part(segment, micro_batch, kind, 0);
   if (!parts(segment).shares_scores) return;
   if (kind == OpKind::kLogits) return sum_logits(segment, micro_batch);
@@ -123,7 +129,7 @@ void PassOrder::head_part(int segment, int micro_batch, OpKind kind, int part) {
   if (part == 1 && goes_back) op.flops = print.backward_flops;
   weights_.read(segment, generation_);
   if (at.shares >= 0) weights_.read(at.shares, generation_);
-  read_inputs(segment, micro_batch);
+  shares && part < 2 ? read_rows(segment, micro_batch) : read_inputs(segment, micro_batch);
   if (kind == OpKind::kLogits) {
     exchange_.read_given(ValueKind::kPositions, 0);
     exchange_.write_result(ValueKind::kLogits, 0);
@@ -188,13 +194,26 @@ void PassOrder::acquire_shared(int segment) {
   if (shared >= 0) weights_.acquire(shared, generation_);
 }
 
+// The products of a tensor slice read rows of all ranks, and norms own ones.
+void PassOrder::read_for_backward(int segment, int micro_batch, int part) {
+  const model::Parts parts = this->parts(segment);
+  if (slices() && part >= parts.backward_branch() && part <= parts.backward_first()) {
+    read_rows(segment, micro_batch);
+    return row_gradients(Mode::kRead, Whose::kAll, segment, micro_batch, 1);
+  }
+  if (part <= parts.backward_first()) read_inputs(segment, micro_batch);
+  activations_.read_gradient(segment, micro_batch);
+}
+
 void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomputes) {
   const model::Parts parts = this->parts(segment);
-  const int last = parts.backward_last();
+  const int first = parts.backward_first();
   const int products = parts.backward_branch();
   const model::Footprint& print = footprint(segment);
-  for (int part = last; part >= 0; --part) {
+  if (slices()) gather_rows(segment, micro_batch);
+  for (int part = parts.backward_last(); part >= 0; --part) {
     const bool has_keys = parts.shares_keys && part == products;
+    if (slices() && part == first) gather_row_gradients(segment, micro_batch);
     if (has_keys) sum_key_gradients(segment, micro_batch);
     if (part < products) sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
     Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
@@ -202,16 +221,15 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     op.micro_batch = micro_batch;
     op.part = part;
     op.recomputes = recomputes;
-    if (part == last) op.flops = print.backward_flops + (recomputes ? print.recompute_flops : 0);
+    if (part == first) op.flops = print.backward_flops + (recomputes ? print.recompute_flops : 0);
     weights_.read(segment, generation_);
-    read_inputs(segment, micro_batch);
-    activations_.read_gradient(segment, micro_batch);
+    read_for_backward(segment, micro_batch, part);
     if (part >= products) {
-      exchange_.read_order(segment, micro_batch);
+      if (part <= first) exchange_.read_order(segment, micro_batch);
       if (!recomputes) interior(Mode::kRead, segment, micro_batch, 0);
       interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
     }
-    if (parts.shares_keys && part == last) {
+    if (parts.shares_keys && part == first) {
       keys(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
       keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kAll, segment, micro_batch, 0);
     }
@@ -220,6 +238,7 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
       keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
     }
     const bool sums = parts.sums_branch;
+    if (part > first) row_gradients(Mode::kWrite, Whose::kOwn, segment, micro_batch, 0);
     if (part < products) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch, 1);
     if (sums && part == products) {
       branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch, 0);
@@ -293,11 +312,16 @@ void PassOrder::backward_embedding(int segment, const Span& span) {
   if (!is_trainable(segment)) return;
   gradients_.begin(segment);
   for (int m = span.first; m < span.last; ++m) {
+    if (slices()) gather_row_gradients(segment, m);
     Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
     op.unit = segment_of(segment).unit;
     op.micro_batch = m;
     op.flops = footprint(segment).backward_flops;
-    activations_.read_gradient(segment, m);
+    if (slices()) {
+      row_gradients(Mode::kRead, Whose::kAll, segment, m, 1);
+    } else {
+      activations_.read_gradient(segment, m);
+    }
     exchange_.read_given(ValueKind::kTokens, m);
     gradients_.add(segment);
     scratch(footprint(segment).backward_workspace_bytes);

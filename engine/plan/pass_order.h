@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <utility>
 
 #include "engine/plan/activation_path.h"
@@ -74,6 +75,9 @@ class PassOrder : BuilderPiece {
   // Forward or Recompute of one micro-batch, all its parts.
   void pass(OpKind kind, int segment, int micro_batch, const Leaves& leaves);
   Op& open_pass(OpKind kind, int segment, int micro_batch, int part);
+  // What tensor ranks gather: the input of a segment, and the gradient of its output.
+  void gather_rows(int segment, int micro_batch);
+  void gather_row_gradients(int segment, int micro_batch);
   // An exchange of `bytes` within a group, of values where segments are computed.
   Op& open_exchange(OpKind kind, GroupName group, int segment, int micro_batch, int64_t bytes);
   void close_exchange(const Op& op);
@@ -88,6 +92,7 @@ class PassOrder : BuilderPiece {
   void sum_logits(int segment, int micro_batch);
   void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
+  void read_for_backward(int segment, int micro_batch, int part);
   void backward_embedding(int segment, const Span& span);
   void external_use(int use, int micro_batch);
   // Its weights; in the step's first use with the update that waits for that.
@@ -99,11 +104,14 @@ class PassOrder : BuilderPiece {
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch, int missing);
   void extend_cache(int segment);
-  int64_t bytes_of_branch(ValueKind kind, int segment) const;
+  bool slices() const { return input_.spec->tensor.ranks > 1; }
   int64_t bytes_of_keys() const;  // of all context ranks
-  void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
   // Own ones, or those of all ranks.
   enum class Whose : uint8_t { kOwn, kAll };
+  void read_rows(int segment, int micro_batch);  // its input
+  void row_gradients(Mode mode, Whose whose, int segment, int micro_batch, int reduced);
+  // All ranks', or the sums of own rows.
+  void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
   struct Shared {
     int64_t offset = 0;  // of those of all
     int64_t own = 0;     // bytes
@@ -122,6 +130,8 @@ class PassOrder : BuilderPiece {
   const Generation generation_;                 // of the weights that ops read
   std::vector<char> used_;                      // by segment: its first use of the step is emitted
   std::pair<int, int> shared_keys_ = {-1, -1};  // segment and micro-batch whose keys are there
+  // By MemoryMap::rows: segment and micro-batch of the output that is there.
+  std::array<std::pair<int, int>, 2> gathered_ = {{{-1, -1}, {-1, -1}}};
   Phase phase_;                                 // which is emitted
 };
 

@@ -4,24 +4,8 @@
 
 namespace strata::plan {
 
-int64_t PassOrder::bytes_of_branch(ValueKind kind, int segment) const {
-  return kind == ValueKind::kBranch ? branch_bytes(*input_.spec, input_.shape)
-                                    : branch_gradient_bytes(*input_.spec, segment, input_.shape);
-}
-
 int64_t PassOrder::bytes_of_keys() const {
   return input_.shape.context.ranks * model::own_key_bytes(*input_.spec, input_.shape);
-}
-
-void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
-  emit_.access({.mode = mode,
-                .arena = compute_arena(),
-                .offset = map_.branch,
-                .bytes = bytes_of_branch(kind, segment),
-                .value = {.kind = kind,
-                          .reduced = static_cast<uint8_t>(reduced),
-                          .segment = segment,
-                          .index = micro_batch}});
 }
 
 Op& PassOrder::open_exchange(OpKind kind, GroupName group, int segment, int micro_batch,
@@ -38,14 +22,6 @@ void PassOrder::close_exchange(const Op& op) {
   emit_.close();
 }
 
-void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
-  const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch,
-                               bytes_of_branch(kind, segment));
-  branch(Mode::kRead, kind, segment, micro_batch, 0);
-  branch(Mode::kWrite, kind, segment, micro_batch, 1);
-  close_exchange(op);
-}
-
 void PassOrder::share(Mode mode, const Shared& place, Whose whose, const Value& value) {
   const int64_t first = whose == Whose::kOwn ? place.rank * place.own : 0;
   emit_.access({.mode = mode,
@@ -54,6 +30,82 @@ void PassOrder::share(Mode mode, const Shared& place, Whose whose, const Value& 
                 .bytes = whose == Whose::kOwn ? place.own : place.ranks * place.own,
                 .first = first,
                 .value = value});
+}
+
+void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
+  const model::TensorSlice& slice = input_.spec->tensor;
+  share(mode,
+        {.offset = map_.branch,
+         .own = model::branch_bytes(*input_.spec, input_.shape),
+         .rank = slice.rank,
+         .ranks = slice.ranks},
+        reduced > 0 ? Whose::kOwn : Whose::kAll,
+        {.kind = kind,
+         .reduced = static_cast<uint8_t>(reduced),
+         .segment = segment,
+         .index = micro_batch});
+}
+
+void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
+  const int64_t bytes =
+      input_.spec->tensor.ranks * model::branch_bytes(*input_.spec, input_.shape);
+  const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, bytes);
+  branch(Mode::kRead, kind, segment, micro_batch, 0);
+  branch(Mode::kWrite, kind, segment, micro_batch, 1);
+  close_exchange(op);
+}
+
+void PassOrder::gather_rows(int segment, int micro_batch) {
+  for (const int from : segment_of(segment).inputs) {
+    std::pair<int, int>& there = gathered_[static_cast<size_t>(from % 2)];
+    if (there == std::pair(from, micro_batch)) continue;
+    there = {from, micro_batch};
+    const int64_t own = model::row_bytes(*input_.spec, input_.shape, input_.recipe);
+    const int64_t all = input_.spec->tensor.ranks * own;
+    const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch, all);
+    activations_.read_rows(from, micro_batch, own);
+    emit_.write(compute_arena(), map_.rows[static_cast<size_t>(from % 2)], all, 0,
+                {.kind = ValueKind::kRows, .segment = from, .index = micro_batch});
+    close_exchange(op);
+  }
+}
+
+void PassOrder::read_rows(int segment, int micro_batch) {
+  const int64_t own = model::row_bytes(*input_.spec, input_.shape, input_.recipe);
+  for (const int from : segment_of(segment).inputs) {
+    emit_.read(compute_arena(), map_.rows[static_cast<size_t>(from % 2)],
+               input_.spec->tensor.ranks * own, 0,
+               {.kind = ValueKind::kRows, .segment = from, .index = micro_batch});
+  }
+}
+
+void PassOrder::row_gradients(Mode mode, Whose whose, int segment, int micro_batch, int reduced) {
+  const model::TensorSlice& slice = input_.spec->tensor;
+  share(mode,
+        {.offset = map_.row_gradient,
+         .own = model::row_gradient_bytes(*input_.spec, segment, input_.shape, input_.recipe),
+         .rank = slice.rank,
+         .ranks = slice.ranks},
+        whose,
+        {.kind = ValueKind::kRowGradient,
+         .reduced = static_cast<uint8_t>(reduced),
+         .segment = segment,
+         .index = micro_batch});
+}
+
+// Where a norm follows the branch, its backward has made them.
+void PassOrder::gather_row_gradients(int segment, int micro_batch) {
+  const int64_t own =
+      model::row_gradient_bytes(*input_.spec, segment, input_.shape, input_.recipe);
+  const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
+                               input_.spec->tensor.ranks * own);
+  if (parts(segment).norms_branch) {
+    row_gradients(Mode::kRead, Whose::kOwn, segment, micro_batch, 0);
+  } else {
+    activations_.read_row_gradients(segment, micro_batch, own);
+  }
+  row_gradients(Mode::kWrite, Whose::kAll, segment, micro_batch, 1);
+  close_exchange(op);
 }
 
 void PassOrder::keys(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch,
@@ -109,6 +161,7 @@ void PassOrder::sum_logits(int segment, int micro_batch) {
 
 void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
   const model::Footprint& print = footprint(segment);
+  if (slices()) gather_rows(segment, micro_batch);
   Op& own = open_pass(kind, segment, micro_batch, 0);
   own.flops = print.key_flops;
   exchange_.read_order(segment, micro_batch);

@@ -26,6 +26,11 @@ Exchanged exchanged(const Program& program, const Op& op) {
   return bytes;
 }
 
+// Whether a sum within a layer leaves each rank its own part, as gradients of keys and branches.
+bool keeps_own_sums(const Program& program, const Op& op) {
+  return op.group == GroupName::kContext || is_branch(program.accesses_of(op).front().value.kind);
+}
+
 }  // namespace
 
 SentCounter::SentCounter(const Mesh& mesh) : mesh_(mesh) {
@@ -59,7 +64,10 @@ SentBytes SentCounter::of(const Program& program, const Op& op) const {
     case OpKind::kReduce:
       if (op.group == GroupName::kPipeline) return {};
       if (op.segment < 0) return of_whole_sum(circle, bytes.read, kPartialWidth, kPartialWidth);
-      if (op.group == GroupName::kContext) return circle.of_a_byte * bytes.written;
+      if (keeps_own_sums(program, op)) return circle.of_a_byte * bytes.written;
+      if (op.group == GroupName::kTensor) {
+        return of_whole_sum(circle, op.bytes, kGradientWidth, kGradientWidth);
+      }
       return of_sum(program, op);
     default:
       return {};

@@ -48,7 +48,16 @@ class ComputeCheck {
     return is_backward() ? parts_.backward_branch() - op_.part : op_.part - parts_.forward_branch();
   }
   // Whether a norm of the branch's sum leaves in the interior what its backward reads.
-  bool norms_sum() const { return parts_.sums_branch && facts_.spec.architecture.block.post_norm; }
+  bool norms_sum() const { return parts_.norms_branch; }
+  bool slices() const { return facts_.spec.tensor.ranks > 1; }
+  // Whether the op is the backward of a norm behind the branch.
+  bool norms_back() const { return is_backward() && op_.part > parts_.backward_first(); }
+  // Whether the op of a tensor slice computes with the rows of all ranks, or with sums of own ones.
+  bool has_all_rows() const {
+    if (!slices()) return false;
+    if (is_head()) return op_.part < 2;
+    return parts_after_branch() <= 0 && !norms_back();
+  }
   bool embeds() const { return segment_.kind == model::SegmentKind::kEmbedding; }
   bool is_head() const { return segment_.kind == model::SegmentKind::kHead; }
 
@@ -206,8 +215,8 @@ class ComputeCheck {
   void check_activation_gradients() {
     const bool backward = op_.kind == OpKind::kBackward;
     const Value output = boundary(ValueKind::kActivationGradient, op_.segment);
-    std::vector<Tensor> reads = {{output, backward}};
-    std::vector<Tensor> writes;
+    std::vector<Tensor> reads, writes;
+    if (!has_all_rows()) reads.push_back({output, backward});
     for (const int from : segment_.inputs) {
       const std::vector<int>& readers = facts_.readers[from];
       Value gradient = boundary(ValueKind::kActivationGradient, from);
@@ -225,16 +234,19 @@ class ComputeCheck {
   }
 
   void check_activations() {
-    std::vector<Tensor> inputs;
+    std::vector<Tensor> inputs, rows;
     for (const int from : segment_.inputs) {
-      inputs.push_back({boundary(ValueKind::kActivation, from), true});
+      if (has_all_rows()) rows.push_back({boundary(ValueKind::kRows, from), true});
+      else if (!norms_back()) inputs.push_back({boundary(ValueKind::kActivation, from), true});
     }
     check_tensors(Mode::kRead, ValueKind::kActivation, inputs);
+    check_tensors(Mode::kRead, ValueKind::kRows, rows);
     std::vector<Tensor> outputs;
     const Value output = boundary(ValueKind::kActivation, op_.segment);
     if (is_last()) outputs = {{output, op_.kind == OpKind::kForward}};
     check_tensors(Mode::kWrite, ValueKind::kActivation, outputs);
     check_activation_gradients();
+    check_row_gradients();
     check_interior();
     check_branch();
     check_scores();
@@ -274,22 +286,27 @@ class ComputeCheck {
     check_tensors(Mode::kWrite, ValueKind::kInterior, writes);
   }
 
-  // What tensor ranks sum between two parts of a segment.
+  // What tensor ranks sum between two parts of a segment, and each has the sums of own rows of.
   void check_branch() {
     const bool goes_back = is_backward() || is_loss();
     const Value branch =
         boundary(goes_back ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
-    Value sum = branch;
-    sum.reduced = 1;
     const int after = is_loss() ? op_.part - 1 : parts_after_branch();
     const bool sums = is_loss()   ? parts_.shares_scores
                       : goes_back ? parts_.sums_branch
                                   : parts_.sums_branch || parts_.sums_rows;
-    std::vector<Tensor> reads, writes;
+    std::vector<Tensor> writes;
     if (sums && after == 0) writes = {{branch, op_.kind != OpKind::kRecompute}};
-    if (sums && after > 0) reads = {{sum, true}};
-    check_tensors(Mode::kRead, branch.kind, reads);
     check_tensors(Mode::kWrite, branch.kind, writes);
+    check_shared(Mode::kRead, branch.kind, 1, sums && after > 0, facts_.own_rows(branch));
+  }
+
+  // Of what tensor ranks gather for a backward, a norm behind the branch makes own rows.
+  void check_row_gradients() {
+    const Value value = boundary(ValueKind::kRowGradient, op_.segment);
+    const Range all = {0, facts_.extent(value)};
+    check_shared(Mode::kWrite, value.kind, 0, norms_back(), facts_.own_rows(value));
+    check_shared(Mode::kRead, value.kind, 1, is_backward() && has_all_rows(), all);
   }
 
   // What tensor ranks share of their logits before the loss.
@@ -306,7 +323,8 @@ class ComputeCheck {
     const Range own = facts_.own_keys(), all = {0, facts_.extent({.kind = ValueKind::kKeys})};
     const bool shares = parts_.shares_keys;
     const bool brings = shares && !is_backward() && parts_after_branch() < 0;
-    const bool attends = shares && (is_backward() ? is_last() : parts_after_branch() == 0);
+    const bool attends = shares && (is_backward() ? op_.part == parts_.backward_first()
+                                                  : parts_after_branch() == 0);
     const bool turns = shares && is_backward() && parts_after_branch() == 0;
     check_shared(Mode::kWrite, ValueKind::kKeys, 0, brings, own);
     check_shared(Mode::kRead, ValueKind::kKeys, 1, attends, all);
@@ -338,8 +356,8 @@ class ComputeCheck {
     const model::BatchShape& shape = facts_.plan.shape;
     const bool logits = op_.kind == OpKind::kLogits;
     const bool scores = is_head() && !logits;
-    const bool attends =
-        segment_.kind == model::SegmentKind::kAttention && parts_after_branch() <= 0;
+    const bool attends = segment_.kind == model::SegmentKind::kAttention &&
+                         parts_after_branch() <= 0 && !norms_back();
     check_one(Mode::kRead, ValueKind::kTokens, op_.micro_batch,
               embeds() || (attends && (shape.documents || shape.is_cached())));
     check_one(Mode::kRead, ValueKind::kRope, model::rope_table_of(a, segment_.layer),

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "engine/base/units.h"
-#include "engine/model/segment_layout.h"
 #include "engine/plan/verifier_parts.h"
 
 namespace strata::plan::verifying {
@@ -65,9 +64,10 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
     std::vector<int>& sums_then = sums_by_use.emplace_back();
     for (const int s : use.segments) sums_then.push_back(sums[s] += use.backward ? 1 : 0);
   }
-  const int64_t bytes =
-      plan.shape.rows * plan.shape.length * spec.architecture.hidden * width(Plane::kHi);
-  boundary_bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const int64_t tokens = plan.shape.rows * plan.shape.length;
+  const int64_t rows = (tokens + spec.tensor.ranks - 1) / spec.tensor.ranks;
+  row_bytes = rows * spec.architecture.hidden * width(Plane::kHi);
+  boundary_bytes = (row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   for (const LedgerLine& line : plan.arenas.lines) {
     if (line.arena > Arena::kControl || line.bytes <= 0) continue;
     ledger[static_cast<size_t>(line.arena)].push_back({line.offset, line.offset + line.bytes});
@@ -96,6 +96,11 @@ Range Facts::own_keys() const {
 
 Range Facts::own_scores() const {
   const int64_t bytes = model::own_score_bytes(plan.shape);
+  return {spec.tensor.rank * bytes, (spec.tensor.rank + 1) * bytes};
+}
+
+Range Facts::own_rows(const Value& value) const {
+  const int64_t bytes = extent(value) / spec.tensor.ranks;
   return {spec.tensor.rank * bytes, (spec.tensor.rank + 1) * bytes};
 }
 
@@ -137,11 +142,14 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kActivation:
     case ValueKind::kActivationGradient:
       return boundary_bytes;
+    case ValueKind::kRows:
+      return spec.tensor.ranks * row_bytes;
     case ValueKind::kBranch:
-      return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4;
     case ValueKind::kBranchGradient:
-      return plan.shape.rows * plan.shape.length * spec.architecture.hidden * 4 +
-             model::summed_elements(segment(value.segment)) * 4;
+      return spec.tensor.ranks * row_bytes / width(Plane::kHi) * 4;
+    case ValueKind::kRowGradient:
+      return spec.tensor.ranks * row_bytes / width(Plane::kHi) *
+             (parts(value.segment).norms_branch ? 4 : width(Plane::kHi));
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
@@ -212,6 +220,11 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("branch{} of {} of micro-batch {}, {} times reduced",
                          value.kind == ValueKind::kBranch ? "" : " gradient", where, value.index,
                          value.reduced);
+    case ValueKind::kRows:
+    case ValueKind::kRowGradient:
+      return fmt::format("{} of {} of micro-batch {}, {} times exchanged",
+                         value.kind == ValueKind::kRows ? "rows" : "gradient of rows", where,
+                         value.index, value.reduced);
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return fmt::format("{} of {} of micro-batch {}, {} times exchanged",

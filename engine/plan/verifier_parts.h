@@ -14,7 +14,7 @@
 namespace strata::plan::verifying {
 
 inline constexpr size_t kViolationsKept = 32;
-inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kScores) + 1;
+inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kRowGradient) + 1;
 
 class Reporter {
  public:
@@ -58,6 +58,7 @@ struct Facts {
   std::vector<char> wants_gradient;
   std::vector<std::vector<int>> readers;  // of each segment: those that read its output, ascending
   int64_t boundary_bytes = 0;             // of an activation, and of its gradient
+  int64_t row_bytes = 0;                  // the same without those that fill a page
   std::array<std::vector<Range>, kArenaCount> ledger;  // by arena: its lines, joined
   std::array<bool, kArenaCount> ledger_overlaps = {};  // by arena: whether two lines overlap
   const Holding* decision = nullptr;  // where it lies; null where the plan has none
@@ -71,10 +72,14 @@ struct Facts {
   // are this rank's.
   Range own_keys() const;
   Range own_scores() const;
+  // The bytes of own rows in one of these values, of a segment: kRows, kRowGradient, kBranch or
+  // kBranchGradient.
+  Range own_rows(const Value& value) const;
   // The last part of an op.
   int last_part(OpKind kind, int segment) const;
   int final_contributions(int index) const {
-    return plan.micro_batches * (model::backward_ops(spec, plan.shape, index) + sharers[index]);
+    const int each = model::backward_ops(spec, plan.shape, index) + sharers[index];
+    return plan.micro_batches * each + (model::sums_whole(spec, index) ? 1 : 0);
   }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer
   // The elements of a segment that this rank (`own`) or all ranks update, as joined ranges.

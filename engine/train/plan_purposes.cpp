@@ -61,6 +61,7 @@ constexpr PurposeText kPurposes[] = {
     {"inputs and results", "inputs and results", "tokens, targets and losses of a step"},
     {"bounce buffers", "buffers between ranks",
      "what ranks exchange of the device's memory passes through the host"},
+    {"rows of tensor ranks", "buffers between ranks", "activations of the tokens of all ranks"},
     {"sums over tensor ranks", "buffers between ranks", "what tensor ranks add up"},
     {"scores of tensor ranks", "buffers between ranks", "what tensor ranks know of each token"},
     {"keys and values of context ranks", "buffers between ranks",

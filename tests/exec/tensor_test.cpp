@@ -73,6 +73,35 @@ TEST_F(Tensor, RanksHaveTheLossesOfOneRank) {
   }
 }
 
+// The last ranks have fewer rows than the first, or none.
+TEST_F(Tensor, RanksNeedNotDivideTheTokens) {
+  options_.steps = 2;
+  options_.eps = 1e-4;
+  int seed = 0;
+  for (const int64_t length : {2, 3, 5, 7, 9}) {
+    for (const int tensor : {2, 4}) {
+      SCOPED_TRACE(std::to_string(length) + " tokens, " + std::to_string(tensor) + " ranks");
+      test::Draw draw(static_cast<uint64_t>(350 + seed++));
+      const model::ModelSpec whole =
+          test::random_spec_of(draw, test::sliceable_architecture(draw, tensor), 1, true);
+      plan::PlanInput input = test::random_input(draw, whole, tensor);
+      input.mesh.tensor = input.mesh.world = tensor;
+      input.shape = {.rows = 1, .length = length};
+      input.recipe = Recipe::kFp32;
+      const test::RunResult result =
+          small_run_on_ranks(input, {placement_of(draw, input)}, options_);
+      plan::PlanInput alone = input;
+      alone.mesh = {};
+      alone.device.discrete = false;
+      const test::RunResult expected = small_run(alone, plan::smallest_placement(alone), options_);
+      for (size_t i = 0; i < expected.losses.size(); ++i) {
+        EXPECT_NEAR(result.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i + 1;
+      }
+      EXPECT_NEAR(result.norms[0] / expected.norms[0], 1.0, 1e-5);
+    }
+  }
+}
+
 TEST_F(Tensor, BitsDependOnTheMeshAlone) {
   for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -134,6 +134,21 @@ TEST(Footprint, AllSizesAreWholePages) {
   EXPECT_EQ(boundary_bytes(spec, {2, 64}, Recipe::kBf16), 128 * 128 * 2);
 }
 
+// The last ranks may have fewer rows than the first, or none.
+TEST(Footprint, RanksOfASliceDivideTheRows) {
+  ModelSpec spec = make_spec(false);
+  EXPECT_EQ(own_rows(spec, {2, 64}, 100).count, 100);
+  spec.tensor = {.rank = 3, .ranks = 4};
+  EXPECT_EQ(boundary_bytes(spec, {2, 64}, Recipe::kBf16), 128 * 32 * 2);
+  EXPECT_EQ(own_rows(spec, {2, 64}, 128).first, 96);
+  EXPECT_EQ(own_rows(spec, {2, 64}, 128).count, 32);
+  EXPECT_EQ(own_rows(spec, {2, 64}, 100).count, 4);  // of a pass with fewer tokens
+  EXPECT_EQ(own_rows(spec, {1, 5}, 5).count, 0);     // 2, 2, 1 and none
+  spec.tensor.rank = 2;
+  EXPECT_EQ(own_rows(spec, {1, 5}, 5).first, 4);
+  EXPECT_EQ(own_rows(spec, {1, 5}, 5).count, 1);
+}
+
 TEST(Footprint, ScratchIsThatOfTheDevicesKernels) {
   const ModelSpec spec = make_spec(false);
   const auto scratch = [&](const kernels::DeviceDescription& device) {

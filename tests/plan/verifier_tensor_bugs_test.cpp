@@ -88,6 +88,31 @@ TEST_P(BugsOfTensorRanks, ScoresWithoutThoseOfOtherRanks) {
   expect("stale");
 }
 
+TEST_P(BugsOfTensorRanks, RowsWithoutThoseOfOtherRanks) {
+  remove(editor_.step(), OpKind::kGather, ValueKind::kRows);
+  expect("stale");
+}
+
+TEST_P(BugsOfTensorRanks, GradientsOfRowsWithoutThoseOfOtherRanks) {
+  remove(editor_.step(), OpKind::kGather, ValueKind::kRowGradient);
+  expect("stale");
+}
+
+TEST_P(BugsOfTensorRanks, AGradientOfOneRankOfWhatAllHave) {
+  remove(editor_.step(), OpKind::kReduce, ValueKind::kGradient);
+  expect("stale");
+}
+
+TEST_P(BugsOfTensorRanks, RowsOfAnotherRank) {
+  const int64_t bytes = model::branch_bytes(tiny_.spec, tiny_.plan.shape);
+  for (Access& access : editor_.step().accesses) {
+    if (access.value.kind != ValueKind::kBranch || access.value.reduced == 0) continue;
+    access.offset += bytes;
+    access.first += bytes;
+  }
+  expect("transfer");
+}
+
 // Ranks exchange values of a device through host memory.
 TEST_P(BugsOfTensorRanks, ABounceBufferThatIsMissingOrOnTheDevice) {
   Program& step = editor_.step();
