@@ -24,7 +24,7 @@ namespace strata::exec {
 //   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted
 //   interior         Footprint::interior_bytes; backward leaves nothing of use in it
 //   rows             [N, C] of a tensor slice: `input` of all ranks
-//   row_grads        the same of the gradient of `output`, or f32 of the branch, where model::Parts::
+//   row_grads        the same of the gradient of `output`, or f32 of the branch where Parts::
 //                    norms_branch: the last part of backward writes own ones, others read all
 //   branch           [N, C] f32 of a tensor slice: what the ranks of a tensor group sum between
 //                    them. One part writes all, and the next reads the sums of own rows. Forward:

@@ -103,24 +103,24 @@ void norm_heads(const SegmentContext& context, const HeadNorm& norm, ConstInteri
 // Turns the gradient of normed heads into that of their input x, in place.
 void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstInterior x,
                      int64_t x_stride, const float* rstd, Interior grad, int64_t grad_stride) {
-  context.ops.rms_norm_backward(
-      context.queue, {.dtype = context.dtype,
-                      .inside = true,
-                      .rows = context.tokens(),
-                      .groups = norm.groups,
-                      .cols = norm.cols,
-                      .x = x.data,
-                      .x_stride = x_stride,
-                      .w = context.weight(norm.role),
-                      .offset = context.norm_offset(),
-                      .rstd = rstd + norm.first_rstd,
-                      .dy = grad,
-                      .dy_stride = grad_stride,
-                      .dx = grad.data,
-                      .dx_stride = grad_stride,
-                      .dw = context.grad(norm.role),
-                      .accumulate = !context.call.grad_first,
-                      .workspace = context.scratch(context.layout.backward_scratch)});
+  context.ops.rms_norm_backward(context.queue,
+                                {.dtype = context.dtype,
+                                 .inside = true,
+                                 .rows = context.tokens(),
+                                 .groups = norm.groups,
+                                 .cols = norm.cols,
+                                 .x = x.data,
+                                 .x_stride = x_stride,
+                                 .w = context.weight(norm.role),
+                                 .offset = context.norm_offset(),
+                                 .rstd = rstd + norm.first_rstd,
+                                 .dy = grad,
+                                 .dy_stride = grad_stride,
+                                 .dx = grad.data,
+                                 .dx_stride = grad_stride,
+                                 .dw = context.grad(norm.role),
+                                 .accumulate = !context.call.grad_first,
+                                 .workspace = context.scratch(context.layout.backward_scratch)});
 }
 
 // q, k and v as attention reads them: rotated in place, or, when q and k are normed first, written

@@ -61,16 +61,15 @@ void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& op
                      const model::Projection& one, ConstInterior dy) {
   const Interior ones = context.workspace(context.layout.ones);
   context.ops.fill(context.queue, {.count = context.tokens(), .value = 1.0f, .y = ones});
-  context.ops.matmul_weight(context.queue,
-                            {.rows = context.tokens(),
-                             .outputs = one.outputs,
-                             .inputs = 1,
-                             .dy = dy + one.column,
-                             .dy_stride = operands.width,
-                             .x = ones,
-                             .dw = context.bias_grad(one),
-                             .accumulate = !context.call.grad_first,
-                             .workspace = context.scratch(operands.scratch)});
+  context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
+                                            .outputs = one.outputs,
+                                            .inputs = 1,
+                                            .dy = dy + one.column,
+                                            .dy_stride = operands.width,
+                                            .x = ones,
+                                            .dw = context.bias_grad(one),
+                                            .accumulate = !context.call.grad_first,
+                                            .workspace = context.scratch(operands.scratch)});
 }
 
 }  // namespace
@@ -82,17 +81,16 @@ void project_weight_grad(const SegmentContext& context, const ProjectionOperands
     float* dbias = operands.with_bias ? context.bias_grad(one) : nullptr;
     if (dw == nullptr && dbias != nullptr) bias_grad_alone(context, operands, one, dy);
     if (dw == nullptr) continue;
-    context.ops.matmul_weight(context.queue,
-                              {.rows = context.tokens(),
-                               .outputs = one.outputs,
-                               .inputs = operands.inputs,
-                               .dy = dy + one.column,
-                               .dy_stride = operands.width,
-                               .x = x,
-                               .dw = dw,
-                               .dbias = dbias,
-                               .accumulate = !context.call.grad_first,
-                               .workspace = context.scratch(operands.scratch)});
+    context.ops.matmul_weight(context.queue, {.rows = context.tokens(),
+                                              .outputs = one.outputs,
+                                              .inputs = operands.inputs,
+                                              .dy = dy + one.column,
+                                              .dy_stride = operands.width,
+                                              .x = x,
+                                              .dw = dw,
+                                              .dbias = dbias,
+                                              .accumulate = !context.call.grad_first,
+                                              .workspace = context.scratch(operands.scratch)});
   }
 }
 
@@ -138,8 +136,7 @@ namespace {
 void no_grad_of(const SegmentContext& context, ParameterRole role) {
   float* grad = context.grad(role);
   if (grad == nullptr || !context.call.grad_first) return;
-  context.ops.fill(context.queue,
-                   {.count = context.architecture.hidden, .value = 0.0f, .y = grad});
+  context.ops.fill(context.queue, {.count = context.architecture.hidden, .value = 0.0f, .y = grad});
 }
 
 }  // namespace
@@ -211,7 +208,8 @@ void add_to(const SegmentContext& context, const void* x, ConstInterior a, void*
 
 ConstInterior branch_input(const SegmentContext& context, Interior copy, float* rstd) {
   const int64_t rows = context.tokens();
-  if (!context.architecture.block.pre_norm) return inside(context, context.input_rows(), rows, copy);
+  if (!context.architecture.block.pre_norm)
+    return inside(context, context.input_rows(), rows, copy);
   norm_input(context, copy, rstd);
   return copy;
 }
@@ -322,8 +320,8 @@ ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
 void own_branch_grad(const SegmentContext& context) {
   const int64_t rows = context.own_rows.count;
   if (rows == 0) return no_grad_of(context, ParameterRole::kPostNorm);
-  const ConstInterior grad = inside(context, context.call.grad_output, rows,
-                                    context.workspace(context.layout.grad));
+  const ConstInterior grad =
+      inside(context, context.call.grad_output, rows, context.workspace(context.layout.grad));
   post_norm_grad(context, grad, context.own_of({context.call.row_grads, context.interior}));
 }
 
@@ -363,8 +361,7 @@ bool stores_all(const SegmentContext& context, const model::Parameter& parameter
     case kHead:
       return true;
     default:  // whole keys and values of a slice are those of several ranks
-      return part == parts.backward_branch() &&
-             (!parameter.whole || is_norm(parameter.role));
+      return part == parts.backward_branch() && (!parameter.whole || is_norm(parameter.role));
   }
 }
 

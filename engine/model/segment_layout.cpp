@@ -328,7 +328,7 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const Shapes shapes{spec.architecture, shape, weight_dtype(recipe), device, spec.tensor,
+  const Shapes shapes{spec.architecture,     shape, weight_dtype(recipe), device, spec.tensor,
                       most_rows(spec, shape)};
   SegmentLayout layout;
   switch (one.kind) {

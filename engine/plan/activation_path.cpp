@@ -11,8 +11,7 @@ Value ActivationPath::value_of(int segment, int micro_batch) const {
   return {.kind = ValueKind::kActivation, .segment = segment, .index = micro_batch};
 }
 
-void ActivationPath::gradient(Mode mode, int segment, int micro_batch, int missing,
-                              int64_t bytes) {
+void ActivationPath::gradient(Mode mode, int segment, int micro_batch, int missing, int64_t bytes) {
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
                 .offset = map_.activation_gradient[segment][micro_batch],

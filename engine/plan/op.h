@@ -126,8 +126,8 @@ enum class ValueKind : uint8_t {
   kKeyGradient,         // of these keys and values; `reduced`
   kScores,              // [ranks, N, 3] f32 of the head's logits; `reduced` = 1: of all ranks
   kRows,                // [ranks, rows, C]: the activation of all tensor ranks
-  kRowGradient,         // the same of the gradient of the output of `segment`, or of its branch where
-                        // model::Parts::norms_branch; `reduced` = 1: of all ranks
+  kRowGradient,  // the same of the gradient of the output of `segment`, or of its branch where
+                 // model::Parts::norms_branch; `reduced` = 1: of all ranks
 };
 
 // What tensor ranks sum between two parts of a segment: each gets the sums of own rows.

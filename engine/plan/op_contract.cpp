@@ -50,7 +50,8 @@ constexpr std::array kGather = {ValueNeed{ValueKind::kPlane, kAny, kAny},
                                 ValueNeed{ValueKind::kRows, kNone, kOptional},
                                 ValueNeed{ValueKind::kRowGradient, kOptional, kOptional},
                                 ValueNeed{ValueKind::kKeys, kOptional, kOptional},
-                                ValueNeed{ValueKind::kScores, kOptional, kOptional}, kWorkspace};
+                                ValueNeed{ValueKind::kScores, kOptional, kOptional},
+                                kWorkspace};
 constexpr std::array kReduce = {ValueNeed{ValueKind::kGradient, kAny, kAny},
                                 ValueNeed{ValueKind::kNormPartial, kAny, kAny},
                                 ValueNeed{ValueKind::kBranch, kOptional, kOptional},
@@ -118,7 +119,8 @@ constexpr std::array kLogits = {ValueNeed{ValueKind::kPlane, kSome, kNone},
                                 ValueNeed{ValueKind::kActivation, kOptional, kNone},
                                 ValueNeed{ValueKind::kRows, kOptional, kNone},
                                 ValueNeed{ValueKind::kPositions, kOne, kNone},
-                                ValueNeed{ValueKind::kLogits, kNone, kOne}, kWorkspace};
+                                ValueNeed{ValueKind::kLogits, kNone, kOne},
+                                kWorkspace};
 constexpr std::array kNorm = {ValueNeed{ValueKind::kGradient, kOne, kNone},
                               ValueNeed{ValueKind::kNormPartial, kNone, kOne}, kWorkspace};
 constexpr std::array kDecide = {ValueNeed{ValueKind::kNormPartial, kAny, kNone},

@@ -129,7 +129,7 @@ void PassOrder::head_part(int segment, int micro_batch, OpKind kind, int part) {
   if (part == 1 && goes_back) op.flops = print.backward_flops;
   weights_.read(segment, generation_);
   if (at.shares >= 0) weights_.read(at.shares, generation_);
-  shares && part < 2 ? read_rows(segment, micro_batch) : read_inputs(segment, micro_batch);
+  shares&& part < 2 ? read_rows(segment, micro_batch) : read_inputs(segment, micro_batch);
   if (kind == OpKind::kLogits) {
     exchange_.read_given(ValueKind::kPositions, 0);
     exchange_.write_result(ValueKind::kLogits, 0);
@@ -283,31 +283,6 @@ void PassOrder::backward_unit(int unit, const Span& span) {
   }
 }
 
-// What the plan does for segments that a framework computes: their weights are there, and so are
-// places for their gradients. Activations are the framework's own.
-void PassOrder::external_use(int index, int micro_batch) {
-  const model::ExternalUse& use = input_.spec->uses[index];
-  for (const int s : use.segments) {
-    acquire_updated(s);
-    if (use.backward) gradients_.begin(s);
-  }
-  Op& op = emit_.open(use.backward ? OpKind::kBackward : OpKind::kForward, Lane::kCompute,
-                      use.segments.front());
-  op.unit = segment_of(use.segments.front()).unit;
-  op.micro_batch = micro_batch;
-  op.part = index;
-  op.flops = use.flops;
-  for (const int s : use.segments) {
-    weights_.read(s, generation_);
-    if (use.backward) gradients_.add(s);
-  }
-  emit_.close();
-  for (const int s : use.segments) {
-    if (use.backward) gradients_.leave(s);
-    weights_.release(s);
-  }
-}
-
 void PassOrder::backward_embedding(int segment, const Span& span) {
   if (!is_trainable(segment)) return;
   gradients_.begin(segment);
@@ -328,13 +303,6 @@ void PassOrder::backward_embedding(int segment, const Span& span) {
     emit_.close();
   }
   gradients_.leave(segment);
-}
-
-// A framework computes micro-batch by micro-batch, so weights are brought for every use in it.
-void PassOrder::train_external() {
-  for (int m = 0; m < input_.micro_batches; ++m) {
-    for (size_t i = 0; i < input_.spec->uses.size(); ++i) external_use(static_cast<int>(i), m);
-  }
 }
 
 PassOrder::Span PassOrder::span_of(int window, int micro_batches) const {
@@ -423,15 +391,6 @@ void PassOrder::train_windows() {
 void PassOrder::train() {
   used_.assign(segment_count(), 0);
   is_external(input_, 0) ? train_external() : train_windows();
-}
-
-void PassOrder::infer_external(int micro_batches) {
-  const std::vector<model::ExternalUse>& uses = input_.spec->uses;
-  for (int m = 0; m < micro_batches; ++m) {
-    for (size_t i = 0; i < uses.size(); ++i) {
-      if (!uses[i].backward) external_use(static_cast<int>(i), m);
-    }
-  }
 }
 
 // Where there are fewer micro-batches than windows, the last windows are empty.

@@ -132,7 +132,7 @@ class PassOrder : BuilderPiece {
   std::pair<int, int> shared_keys_ = {-1, -1};  // segment and micro-batch whose keys are there
   // By MemoryMap::rows: segment and micro-batch of the output that is there.
   std::array<std::pair<int, int>, 2> gathered_ = {{{-1, -1}, {-1, -1}}};
-  Phase phase_;                                 // which is emitted
+  Phase phase_;  // which is emitted
 };
 
 }  // namespace strata::plan

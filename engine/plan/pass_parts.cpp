@@ -47,8 +47,7 @@ void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, 
 }
 
 void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
-  const int64_t bytes =
-      input_.spec->tensor.ranks * model::branch_bytes(*input_.spec, input_.shape);
+  const int64_t bytes = input_.spec->tensor.ranks * model::branch_bytes(*input_.spec, input_.shape);
   const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, bytes);
   branch(Mode::kRead, kind, segment, micro_batch, 0);
   branch(Mode::kWrite, kind, segment, micro_batch, 1);
@@ -95,8 +94,7 @@ void PassOrder::row_gradients(Mode mode, Whose whose, int segment, int micro_bat
 
 // Where a norm follows the branch, its backward has made them.
 void PassOrder::gather_row_gradients(int segment, int micro_batch) {
-  const int64_t own =
-      model::row_gradient_bytes(*input_.spec, segment, input_.shape, input_.recipe);
+  const int64_t own = model::row_gradient_bytes(*input_.spec, segment, input_.shape, input_.recipe);
   const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
                                input_.spec->tensor.ranks * own);
   if (parts(segment).norms_branch) {

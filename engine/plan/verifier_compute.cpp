@@ -5,23 +5,15 @@
 
 #include <algorithm>
 
-#include "engine/plan/verifier_parts.h"
+#include "engine/plan/verifier_compute_op.h"
 
 namespace strata::plan::verifying {
 namespace {
 
 // The rules of one compute op.
-class ComputeCheck {
+class ComputeCheck : ComputeOp {
  public:
-  ComputeCheck(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
-      : facts_(facts),
-        program_(program),
-        op_(program.ops[index]),
-        index_(index),
-        reporter_(reporter),
-        accesses_(program.accesses_of(op_)),
-        segment_(facts.segment(op_.segment)),
-        parts_(facts.parts(op_.segment)) {}
+  using ComputeOp::ComputeOp;
 
   void check() {
     if (segment_.kind == model::SegmentKind::kExternal) return check_use();
@@ -33,11 +25,6 @@ class ComputeCheck {
   }
 
  private:
-  void bad(const char* kind, std::string text) {
-    reporter_.add(kind, program_.name, index_,
-                  fmt::format("{} of {}: {}", contract_of(op_.kind).name, segment_.name, text));
-  }
-
   bool is_last() const { return op_.part == facts_.last_part(op_.kind, op_.segment); }
   // Whether the op has the gradients of what the segment reads.
   bool ends_backward() const { return is_loss() ? is_last() : is_backward() && op_.part == 0; }
@@ -116,24 +103,6 @@ class ComputeCheck {
     }
   }
 
-  // Whether the accesses that match are exactly the bytes [0, bytes) of one contiguous slot.
-  template <class Match>
-  bool whole(Mode mode, int64_t bytes, Match match) {
-    std::vector<Range> ranges;
-    int64_t base = -1;
-    for (const Access& access : accesses_) {
-      if (access.mode != mode || !match(access.value)) continue;
-      if (!ranges.empty() && access.offset - access.first != base) return false;
-      base = access.offset - access.first;
-      ranges.push_back({access.first, access.first + access.bytes});
-    }
-    return join(ranges) && ranges.size() == 1 && ranges[0] == Range{0, bytes};
-  }
-
-  bool whole(Mode mode, const Value& value, int64_t bytes) {
-    return whole(mode, bytes, [&](const Value& other) { return other == value; });
-  }
-
   void check_weights() {
     for (const Access& access : accesses_) {
       const Value& value = access.value;
@@ -174,42 +143,6 @@ class ComputeCheck {
         fmt::format("does not read all of {} in one slot", facts_.segment(segment).name));
   }
 
-  Value boundary(ValueKind kind, int segment) const {
-    Value value;
-    value.kind = kind;
-    value.segment = segment;
-    value.index = op_.micro_batch;
-    return value;
-  }
-
-  struct Tensor {
-    Value value;
-    bool needed;
-  };
-
-  // Every access of `kind` in `mode` must name one of the tensors, and have all of it.
-  void check_tensors(Mode mode, ValueKind kind, const std::vector<Tensor>& tensors) {
-    for (const Access& access : accesses_) {
-      if (access.mode != mode || access.value.kind != kind) continue;
-      const bool known = std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
-        return tensor.value == access.value;
-      });
-      if (known) continue;
-      return bad("value", fmt::format("names {}, which is not among its tensors",
-                                      describe(facts_, access.value)));
-    }
-    for (const Tensor& tensor : tensors) {
-      const bool any = std::any_of(accesses_.begin(), accesses_.end(), [&](const Access& access) {
-        return access.mode == mode && access.value == tensor.value;
-      });
-      if (!any && !tensor.needed) continue;
-      const int64_t bytes = facts_.extent(tensor.value);
-      if (!any || (bytes >= 0 && !whole(mode, tensor.value, bytes))) {
-        bad("coverage", fmt::format("does not have all of {}", describe(facts_, tensor.value)));
-      }
-    }
-  }
-
   // The gradients of its output and of what it reads. Readers of one output go back from the last
   // to the first, and each adds to the sum of those before.
   void check_activation_gradients() {
@@ -236,8 +169,10 @@ class ComputeCheck {
   void check_activations() {
     std::vector<Tensor> inputs, rows;
     for (const int from : segment_.inputs) {
-      if (has_all_rows()) rows.push_back({boundary(ValueKind::kRows, from), true});
-      else if (!norms_back()) inputs.push_back({boundary(ValueKind::kActivation, from), true});
+      if (has_all_rows())
+        rows.push_back({boundary(ValueKind::kRows, from), true});
+      else if (!norms_back())
+        inputs.push_back({boundary(ValueKind::kActivation, from), true});
     }
     check_tensors(Mode::kRead, ValueKind::kActivation, inputs);
     check_tensors(Mode::kRead, ValueKind::kRows, rows);
@@ -323,8 +258,8 @@ class ComputeCheck {
     const Range own = facts_.own_keys(), all = {0, facts_.extent({.kind = ValueKind::kKeys})};
     const bool shares = parts_.shares_keys;
     const bool brings = shares && !is_backward() && parts_after_branch() < 0;
-    const bool attends = shares && (is_backward() ? op_.part == parts_.backward_first()
-                                                  : parts_after_branch() == 0);
+    const bool attends =
+        shares && (is_backward() ? op_.part == parts_.backward_first() : parts_after_branch() == 0);
     const bool turns = shares && is_backward() && parts_after_branch() == 0;
     check_shared(Mode::kWrite, ValueKind::kKeys, 0, brings, own);
     check_shared(Mode::kRead, ValueKind::kKeys, 1, attends, all);
@@ -332,22 +267,6 @@ class ComputeCheck {
     check_shared(Mode::kRead, ValueKind::kKeyGradient, 1, turns, own);
     check_shared(Mode::kWrite, ValueKind::kKeyGradient, sums ? 0 : 1, sums || turns,
                  sums ? all : own);
-  }
-
-  // The op must have exactly these bytes of such a value, or none.
-  void check_shared(Mode mode, ValueKind kind, int reduced, bool needed, const Range& range) {
-    Value value = boundary(kind, op_.segment);
-    value.reduced = static_cast<uint8_t>(reduced);
-    int known = 0, count = 0;
-    for (const Access& access : accesses_) {
-      if (access.mode != mode || access.value.kind != kind) continue;
-      ++count;
-      known += access.value == value && access.first == range.begin &&
-               access.first + access.bytes == range.end;
-    }
-    if (count == (needed ? 1 : 0) && known == count) return;
-    bad("value", fmt::format("{} {} {}", needed ? "does not have exactly" : "has no use for",
-                             describe(facts_, value), describe(range)));
   }
 
   // The op must have exactly these of the values that are exchanged with the caller.
@@ -445,15 +364,6 @@ class ComputeCheck {
              access.first == write.first;
     });
   }
-
-  const Facts& facts_;
-  const Program& program_;
-  const Op& op_;
-  const int64_t index_;
-  Reporter& reporter_;
-  const std::span<const Access> accesses_;
-  const model::Segment& segment_;
-  const model::Parts parts_;
 };
 
 }  // namespace

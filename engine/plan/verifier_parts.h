@@ -129,6 +129,8 @@ void check_transfer(const Facts& facts, const Program& program, int64_t index, R
 void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_inner_exchange(const Facts& facts, const Program& program, int64_t index,
+                          Reporter& reporter);
 void check_values(const Facts& facts, std::span<const Program* const> programs, bool pending,
                   Reporter& reporter);
 void check_races(const Facts& facts, const Program& program, int copies, Reporter& reporter);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vocabulary of tensor ranks: parts that follow each other and are almost equal, with the same
-// places in every rank's buffers; a vocabulary smaller than the ranks is not cut.
+// places in every rank's buffers; a vocabulary smaller than the ranks is refused.
 #include "engine/model/tensor_slice.h"
 
 #include <gtest/gtest.h>
@@ -75,12 +75,14 @@ TEST(TensorSlice, BuffersSufficeForEveryShareOfTheVocabulary) {
   }
 }
 
-TEST(TensorSlice, AVocabularyOfFewerTokensThanRanksIsNotCut) {
+TEST(TensorSlice, AVocabularyOfFewerTokensThanRanksIsRefused) {
   const ModelSpec whole = build_spec(small(7, true));
-  for (const ModelSpec& slice : tensor_slices(whole, 8, 1)) {
-    EXPECT_EQ(own_tokens(slice).count, 7);
-    EXPECT_EQ(own_tokens(slice).first, 0);
-    EXPECT_TRUE(matrix_of(slice, false).whole);
+  EXPECT_EQ(tensor_slices(whole, 4, 1).size(), 4U);
+  try {
+    tensor_slices(whole, 8, 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the model has 7 tokens"), std::string::npos);
   }
 }
 

@@ -90,12 +90,12 @@ TEST_P(BugsOfTensorRanks, ScoresWithoutThoseOfOtherRanks) {
 
 TEST_P(BugsOfTensorRanks, RowsWithoutThoseOfOtherRanks) {
   remove(editor_.step(), OpKind::kGather, ValueKind::kRows);
-  expect("stale");
+  expect("unwritten");
 }
 
 TEST_P(BugsOfTensorRanks, GradientsOfRowsWithoutThoseOfOtherRanks) {
   remove(editor_.step(), OpKind::kGather, ValueKind::kRowGradient);
-  expect("stale");
+  expect("unwritten");
 }
 
 TEST_P(BugsOfTensorRanks, AGradientOfOneRankOfWhatAllHave) {
