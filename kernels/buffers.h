@@ -56,6 +56,8 @@ void each_buffer(RmsNormForward& op, const Visit& visit) {
   visit(op.w, op.cols * bytes_of(op.dtype), false);
   visit(op.y.data, rows_bytes(op.rows, cols, op.y_stride, bytes_of(op.y.dtype)), true);
   visit(op.rstd, op.rows * op.groups * kFloat, true);
+  visit(op.own_sums, op.rows * kFloat, true);
+  visit(op.all_sums, op.rows * kFloat, false);
 }
 
 template <typename Visit>
@@ -69,6 +71,8 @@ void each_buffer(RmsNormBackward& op, const Visit& visit) {
   visit(op.dres, gradient_bytes, false);
   visit(op.dx, gradient_bytes, true);
   visit(op.dw, op.cols * kFloat, true);
+  visit(op.own_sums, op.rows * kFloat, true);
+  visit(op.all_sums, op.rows * kFloat, false);
   visit_workspace(op.workspace, visit);
 }
 

@@ -20,6 +20,7 @@ struct DeviceDescription {
   int threads = 1;  // that run its kernels
   DType interior = DType::kF32;
   bool contexts = true;  // attention takes a part of each sequence (kernels/context.h)
+  bool row_sums = true;  // norms take sums of other ranks' columns (kernels/norm.h)
 
   // Limits of its ops. The width of an activation's row is a multiple of column_multiple.
   int64_t head_size_max = std::numeric_limits<int64_t>::max();
@@ -33,7 +34,8 @@ inline DeviceDescription describe_cuda(DType weights) {
           .discrete = true,
           .kernels = KernelSet::kCuda,
           .interior = weights,
-          .contexts = false};
+          .contexts = false,
+          .row_sums = false};
 }
 
 // Of the workspaces of its ops (workspace.h).

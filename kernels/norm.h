@@ -29,6 +29,12 @@
 //   dw      [C]        f32   out     null for a frozen weight
 //   X = I where `inside` is set, else T; I: kernels/interior.h
 //
+// Where ranks have columns of each row (G = 1), means are over `whole_cols` columns of all, and the
+// sum of a row, of x^2 or of g*n, is made of those of all ranks (DeviceDescription::row_sums):
+//
+//   own_sums [N]       f32   out     sums of own columns, and nothing else; null: all of the above
+//   all_sums [N]       f32   in      sums of all columns; null: C are all
+//
 // Sums in f32. Deterministic: dw is summed over row blocks that depend only on N. The roof is
 // memory bandwidth.
 namespace strata::kernels {
@@ -47,6 +53,9 @@ struct RmsNormForward {
   int64_t y_stride = 0;
   float* rstd = nullptr;
   float eps = 1e-5f;
+  int64_t whole_cols = 0;  // 0: cols
+  float* own_sums = nullptr;
+  const float* all_sums = nullptr;
 };
 
 struct RmsNormBackward {
@@ -68,6 +77,9 @@ struct RmsNormBackward {
   float* dw = nullptr;
   bool accumulate = false;  // of dw
   Workspace workspace = {};
+  int64_t whole_cols = 0;  // 0: cols
+  float* own_sums = nullptr;
+  const float* all_sums = nullptr;
 };
 
 inline DType x_dtype_of(const RmsNormForward& op) {
@@ -80,7 +92,15 @@ inline DType x_dtype_of(const RmsNormBackward& op) {
 // Whether backends can compute an op of these shapes and types.
 template <typename Op>
 bool is_rms_norm(const Op& op) {
-  return op.rows > 0 && op.groups > 0 && op.cols > 0 && is_weight_type(op.dtype);
+  const bool sums = op.own_sums != nullptr || op.all_sums != nullptr;
+  return op.rows > 0 && op.groups > 0 && op.cols > 0 && is_weight_type(op.dtype) &&
+         (!sums || op.groups == 1);
+}
+
+// The columns over which an op's means are.
+template <typename Op>
+int64_t mean_cols(const Op& op) {
+  return op.whole_cols > 0 ? op.whole_cols : op.cols;
 }
 
 int64_t workspace_bytes(const RmsNormBackward& op, int threads);

@@ -51,6 +51,8 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.row_grads = either(ValueKind::kRowGradient);
   call.branch = either(branch);
   call.scores = either(ValueKind::kScores);
+  call.projected = either(backward ? ValueKind::kProjectedGradient : ValueKind::kProjected);
+  call.norm_sums = either(ValueKind::kNormSums);
   call.keys = either(ValueKind::kKeys);
   call.key_grads = either(ValueKind::kKeyGradient);
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);

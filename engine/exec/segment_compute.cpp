@@ -71,14 +71,17 @@ void SegmentCompute::forward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   std::byte* interior = call.interior != nullptr ? static_cast<std::byte*>(call.interior)
                                                  : c.workspace_bytes(c.layout.own_interior);
-  STRATA_CHECK(call.output != nullptr || call.branch != nullptr || call.keys != nullptr);
+  STRATA_CHECK(call.output != nullptr || call.branch != nullptr || call.keys != nullptr ||
+               call.projected != nullptr);
   c.segment.kind == SegmentKind::kEmbedding ? embedding_forward(c) : run_block(c, interior);
 }
 
 void SegmentCompute::run_block(const SegmentContext& c, std::byte* interior) const {
   const bool attends = c.segment.kind == SegmentKind::kAttention;
   STRATA_CHECK(attends || c.segment.kind == SegmentKind::kMlp);
-  if (c.call.part < c.parts.forward_branch()) return keys_forward(c);
+  if (c.call.part < c.parts.forward_branch()) {
+    return c.parts.shares_keys ? keys_forward(c) : norms_forward(c);
+  }
   const bool ends = ends_before_output(c);
   if (c.call.part == c.parts.forward_branch()) {
     attends ? attention_forward(c, interior) : mlp_forward(c, interior);
@@ -88,7 +91,8 @@ void SegmentCompute::run_block(const SegmentContext& c, std::byte* interior) con
 
 void SegmentCompute::recompute(const SegmentCall& call) const {
   const SegmentContext c = context(call);
-  STRATA_CHECK(call.interior != nullptr || call.part > 0 || call.keys != nullptr);
+  STRATA_CHECK(call.interior != nullptr || call.part > 0 || call.keys != nullptr ||
+               call.projected != nullptr);
   run_block(c, static_cast<std::byte*>(call.interior));
 }
 
@@ -98,6 +102,7 @@ void SegmentCompute::backward(const SegmentCall& call) const {
   if (call.part < c.parts.backward_branch()) return finish_branch_sum_grad(c);
   if (call.part > c.parts.backward_first()) return own_branch_grad(c);
   if (c.parts.shares_keys && call.part < c.parts.backward_first()) return keys_backward(c);
+  if (c.parts.sums_norms && call.part < c.parts.backward_first()) return norms_backward(c);
   if (c.segment.kind == SegmentKind::kEmbedding) {
     embedding_backward(c);
   } else if (c.segment.kind == SegmentKind::kAttention) {

@@ -33,6 +33,11 @@ namespace strata::exec {
 //                    head's norm's output
 //   scores           [ranks, N, 3] f32 of a tensor slice (kernels/cross_entropy.h). Part 0 of the
 //                    loss writes own ones, part 1 reads all
+//   projected        [N, (H+2K)D] f32, where Parts::sums_norms: part 0 of forward writes q, k and v
+//                    of own heads, and the branch's reads them. In backward the part of attention
+//                    writes the gradients of normed q and k, and of v, and the next reads them
+//   norm_sums        [2, N] f32 of q and k, where Parts::sums_norms: the former part writes those of
+//                    own heads (kernels/norm.h), the latter reads those of all ranks
 //   keys             [ranks, N, 2KD] f32, where context ranks share keys: k and v of each token.
 //                    Part 0 of forward writes own ones, others read all
 //   key_grads        the same of their gradients: the last part of backward writes all, the next
@@ -62,6 +67,8 @@ struct SegmentCall {
   void* row_grads = nullptr;
   float* branch = nullptr;
   float* scores = nullptr;
+  float* projected = nullptr;
+  float* norm_sums = nullptr;
   float* keys = nullptr;
   float* key_grads = nullptr;
   void* workspace = nullptr;

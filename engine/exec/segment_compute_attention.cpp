@@ -69,7 +69,10 @@ struct HeadNorm {
   int64_t first;  // column
   int64_t groups;
   int64_t cols;
-  int64_t first_rstd;
+  int64_t first_rstd;  // also the first of its sums
+  // Where tensor ranks add up sums (kernels/norm.h): those of all, or where own ones go.
+  const float* all_sums = nullptr;
+  float* own_sums = nullptr;
 };
 
 std::array<HeadNorm, 2> head_norms(const SegmentContext& context) {
@@ -79,6 +82,22 @@ std::array<HeadNorm, 2> head_norms(const SegmentContext& context) {
   return {
       HeadNorm{ParameterRole::kQueryNorm, 0, q_groups, q / q_groups, 0},
       HeadNorm{ParameterRole::kKeyNorm, q, k_groups, k / k_groups, context.tokens() * q_groups}};
+}
+
+// With the sums of all tensor ranks, or with places for own ones.
+std::array<HeadNorm, 2> head_norms_of_all(const SegmentContext& context, const float* sums) {
+  std::array<HeadNorm, 2> norms = head_norms(context);
+  if (!context.parts.sums_norms) return norms;
+  for (HeadNorm& norm : norms) norm.all_sums = sums + norm.first_rstd;
+  return norms;
+}
+std::array<HeadNorm, 2> head_norms_of_own(const SegmentContext& context) {
+  std::array<HeadNorm, 2> norms = head_norms(context);
+  for (HeadNorm& norm : norms) norm.own_sums = context.call.norm_sums + norm.first_rstd;
+  return norms;
+}
+int64_t whole_cols(const SegmentContext& context, const HeadNorm& norm) {
+  return context.parts.sums_norms ? norm.cols * context.tensor.ranks : norm.cols;
 }
 
 // Norms the heads of x, which writes what their backward needs to `rstd` unless it is null.
@@ -97,7 +116,10 @@ void norm_heads(const SegmentContext& context, const HeadNorm& norm, ConstInteri
                                 .y = y,
                                 .y_stride = y_stride,
                                 .rstd = rstd == nullptr ? nullptr : rstd + norm.first_rstd,
-                                .eps = static_cast<float>(context.architecture.norm_eps)});
+                                .eps = static_cast<float>(context.architecture.norm_eps),
+                                .whole_cols = whole_cols(context, norm),
+                                .own_sums = norm.own_sums,
+                                .all_sums = norm.all_sums});
 }
 
 // Turns the gradient of normed heads into that of their input x, in place.
@@ -120,12 +142,16 @@ void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstI
                                  .dx_stride = grad_stride,
                                  .dw = context.grad(norm.role),
                                  .accumulate = !context.call.grad_first,
-                                 .workspace = context.scratch(context.layout.backward_scratch)});
+                                 .workspace = context.scratch(context.layout.backward_scratch),
+                                 .whole_cols = whole_cols(context, norm),
+                                 .all_sums = norm.all_sums});
 }
 
 // q, k and v as attention reads them: rotated in place, or, when q and k are normed first, written
-// to `turned`, because the norms' backward needs their inputs.
-Columns turn(const SegmentContext& context, Interior projected, Interior turned, float* rstd) {
+// to `turned`, because the norms' backward needs their inputs. `sums`: those of the norms, where
+// tensor ranks add them up.
+Columns turn(const SegmentContext& context, Interior projected, Interior turned, float* rstd,
+             const float* sums) {
   const model::Architecture& a = context.architecture;
   Columns columns = columns_of(context, projected);
   const int64_t heads = a.heads + a.kv_heads;
@@ -134,7 +160,7 @@ Columns turn(const SegmentContext& context, Interior projected, Interior turned,
     return columns;
   }
   const int64_t width = heads * a.head_size;
-  for (const HeadNorm& norm : head_norms(context)) {
+  for (const HeadNorm& norm : head_norms_of_all(context, sums)) {
     norm_heads(context, norm, projected + norm.first, columns.q_stride, turned + norm.first, width,
                rstd);
   }
@@ -263,6 +289,44 @@ void norm_shared_back(const SegmentContext& context, const ProjectionOperands& k
   norm_heads_back(context, of_keys, own_keys, keys.width, rstd, grad_keys, keys.width);
 }
 
+// Of a kept interior.
+const float* sums_of(const SegmentContext& context, std::byte* interior) {
+  return floats_part(interior, context.layout.norm_sums);
+}
+
+// q, k and v of the part before, and the sums that all ranks have now.
+void take_projected(const SegmentContext& context, std::byte* interior) {
+  const model::SegmentLayout& layout = context.layout;
+  context.queue.copy(context.part(interior, layout.projected).data, context.call.projected,
+                     context.tokens() * layout.width * bytes_of(context.interior));
+  const int64_t sums = 2 * context.tokens() * bytes_of(DType::kF32);
+  context.queue.copy(floats_part(interior, layout.norm_sums), context.call.norm_sums, sums);
+}
+
+// What attention gives back, before its norms, and own sums of their backward.
+void give_norm_sums(const SegmentContext& context, ConstInterior projected, const float* rstd,
+                    Interior grad_projected) {
+  const model::Architecture& a = context.architecture;
+  const int64_t width = context.layout.width;
+  rotate(context, a.heads + a.kv_heads, grad_projected, width, true);
+  for (const HeadNorm& norm : head_norms_of_own(context)) {
+    context.ops.rms_norm_backward(context.queue, {.dtype = context.dtype,
+                                                  .inside = true,
+                                                  .rows = context.tokens(),
+                                                  .cols = norm.cols,
+                                                  .x = (projected + norm.first).data,
+                                                  .x_stride = width,
+                                                  .w = context.weight(norm.role),
+                                                  .offset = context.norm_offset(),
+                                                  .rstd = rstd + norm.first_rstd,
+                                                  .dy = grad_projected + norm.first,
+                                                  .dy_stride = width,
+                                                  .own_sums = norm.own_sums});
+  }
+  context.queue.copy(context.call.projected, grad_projected.data,
+                     context.tokens() * width * bytes_of(context.interior));
+}
+
 }  // namespace
 
 void attention_forward(const SegmentContext& context, std::byte* interior) {
@@ -270,11 +334,16 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
   const model::SegmentLayout& layout = context.layout;
   const Interior projected = context.part(interior, layout.projected);
 
-  project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
-          branch_input(context, context.workspace(layout.normed), nullptr), projected);
+  if (context.parts.sums_norms) {
+    take_projected(context, interior);
+  } else {
+    project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
+            branch_input(context, context.workspace(layout.normed), nullptr), projected);
+  }
   const Interior turned = context.workspace(layout.turned);
-  const Columns in = context.parts.shares_keys ? turn_query(context, projected, turned)
-                                               : turn(context, projected, turned, nullptr);
+  const Columns in = context.parts.shares_keys
+                         ? turn_query(context, projected, turned)
+                         : turn(context, projected, turned, nullptr, sums_of(context, interior));
   attend(context, interior, in);
   if (ends_before_output(context)) return;
   project(context, branch_operands(context, a.heads * a.head_size, layout.forward_scratch),
@@ -303,11 +372,14 @@ void attention_backward(const SegmentContext& context) {
     return attend_shared_backward(context, interior, grad_attended, grad_projected);
   }
   float* head_rstd = context.workspace_floats(layout.head_rstd);
-  const Columns in =
-      a.block.qk_norm == QkNorm::kNone
-          ? columns_of(context, projected)
-          : turn(context, projected, context.workspace(layout.turned_again), head_rstd);
+  const Columns in = a.block.qk_norm == QkNorm::kNone
+                         ? columns_of(context, projected)
+                         : turn(context, projected, context.workspace(layout.turned_again),
+                                head_rstd, sums_of(context, interior));
   attend_backward(context, interior, in, grad_attended, columns_of(context, grad_projected));
+  if (context.parts.sums_norms) {
+    return give_norm_sums(context, projected, head_rstd, grad_projected);
+  }
   turn_back(context, projected, head_rstd, grad_projected);
 
   // The gradients of branch and attended are no longer needed, so their spans are used again.
@@ -344,6 +416,38 @@ void keys_backward(const SegmentContext& context) {
                      grad_keys);
   }
   finish_branch_grad(context, {{queries, grad_queries}, {keys, grad_keys}});
+}
+
+void norms_forward(const SegmentContext& context) {
+  const model::SegmentLayout& layout = context.layout;
+  const Interior projected = {context.call.projected, context.interior};
+  project(context, {layout.into, context.architecture.hidden, layout.width, layout.forward_scratch},
+          branch_input(context, context.workspace(layout.normed), nullptr), projected);
+  for (const HeadNorm& norm : head_norms_of_own(context)) {
+    norm_heads(context, norm, projected + norm.first, layout.width, {nullptr, context.interior},
+               layout.width, nullptr);
+  }
+}
+
+void norms_backward(const SegmentContext& context) {
+  const model::SegmentLayout& layout = context.layout;
+  std::byte* interior = static_cast<std::byte*>(context.call.interior);
+  const ConstInterior projected = context.part(interior, layout.projected);
+  const Interior grad = context.workspace(layout.inner);
+  const Interior normed = context.workspace(layout.turned_again);
+  float* rstd = context.workspace_floats(layout.head_rstd);
+  context.queue.copy(grad.data, context.call.projected,
+                     context.tokens() * layout.width * bytes_of(context.interior));
+  for (const HeadNorm& norm : head_norms_of_all(context, sums_of(context, interior))) {
+    norm_heads(context, norm, projected + norm.first, layout.width, normed, norm.cols, rstd);
+  }
+  for (const HeadNorm& norm : head_norms_of_all(context, context.call.norm_sums)) {
+    norm_heads_back(context, norm, projected + norm.first, layout.width, rstd, grad + norm.first,
+                    layout.width);
+  }
+  const ProjectionOperands into = {layout.into, context.architecture.hidden, layout.width,
+                                   layout.backward_scratch};
+  finish_branch_grad(context, {{into, grad}});
 }
 
 }  // namespace strata::exec

@@ -205,6 +205,11 @@ void attention_backward(const SegmentContext& context);
 // attention_backward, which then ends at the gradients of keys, the gradients of the products.
 void keys_forward(const SegmentContext& context);
 void keys_backward(const SegmentContext& context);
+
+// The same where tensor ranks add up the sums of norms of q and k: their inputs and own sums, and
+// the gradients of the products from those of normed q and k and all sums.
+void norms_forward(const SegmentContext& context);
+void norms_backward(const SegmentContext& context);
 void mlp_forward(const SegmentContext& context, std::byte* interior);
 void mlp_backward(const SegmentContext& context);
 void embedding_forward(const SegmentContext& context);

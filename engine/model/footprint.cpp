@@ -46,8 +46,9 @@ double attention_product_flops(const Architecture& a, int layer, const BatchShap
          static_cast<double>(shape.context.ranks);
 }
 
-void add_block_flops(const ModelSpec& spec, const Segment& segment, const SegmentLayout& layout,
+void add_block_flops(const ModelSpec& spec, int index, const SegmentLayout& layout,
                      const BatchShape& shape, Footprint& result) {
+  const Segment& segment = spec.segments[static_cast<size_t>(index)];
   const Architecture& a = spec.architecture;
   const bool attention = segment.kind == SegmentKind::kAttention;
   const int64_t inner = attention ? a.heads * a.head_size : a.feed_forward;
@@ -60,6 +61,10 @@ void add_block_flops(const ModelSpec& spec, const Segment& segment, const Segmen
                           product_backward_flops(shape, layout.out_of, inner) + 5 * pairs;
   result.key_flops = product_flops(shape, layout.keys, a.hidden);
   result.backward_flops += product_backward_flops(shape, layout.keys, a.hidden);
+  if (!parts_of(spec, shape, index).sums_norms) return;
+  result.key_flops = product_flops(shape, layout.into, a.hidden);
+  result.forward_flops -= result.key_flops;
+  result.recompute_flops -= result.key_flops;
 }
 
 }  // namespace
@@ -69,7 +74,10 @@ Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment) {
   const bool attends = kind == SegmentKind::kAttention;
   const bool slices = spec.tensor.ranks > 1;
   const bool block = attends || kind == SegmentKind::kMlp;
-  return {.shares_keys = attends && shape.context.ranks > 1,
+  const bool shares_keys = attends && shape.context.ranks > 1;
+  const bool norms_heads = spec.architecture.block.qk_norm == QkNorm::kProjection;
+  return {.shares_keys = shares_keys,
+          .sums_norms = attends && slices && norms_heads && !shares_keys,
           .sums_branch = block && slices,
           .norms_branch = block && slices && spec.architecture.block.post_norm,
           .sums_rows = kind == SegmentKind::kEmbedding && slices,
@@ -96,6 +104,15 @@ int64_t own_score_bytes(const BatchShape& shape) {
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape) {
   const Architecture& a = spec.architecture;
   return shape.tokens() * 2 * a.kv_heads * a.head_size * int64_t{4};
+}
+
+int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape) {
+  const Architecture& a = spec.architecture;
+  return shape.tokens() * (a.heads + 2 * a.kv_heads) * a.head_size * int64_t{4};
+}
+
+int64_t norm_sum_bytes(const BatchShape& shape) {
+  return 2 * shape.tokens() * int64_t{4};
 }
 
 int rope_tables(const Architecture& a) {
@@ -175,7 +192,7 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
     result.backward_flops = result.forward_flops +
                             product_backward_flops(shape, layout.out_of, spec.architecture.hidden);
   } else if (one.kind == SegmentKind::kAttention || one.kind == SegmentKind::kMlp) {
-    add_block_flops(spec, one, layout, shape, result);
+    add_block_flops(spec, segment, layout, shape, result);
   }
   return result;
 }
@@ -183,6 +200,15 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
 void require_taken(const ModelSpec& spec, const BatchShape& shape,
                    const kernels::DeviceDescription& device) {
   kernels::require_possible(device);
+  const bool norms_heads = spec.architecture.block.qk_norm == QkNorm::kProjection;
+  if (spec.tensor.ranks > 1 && norms_heads && (shape.context.ranks > 1 || !device.row_sums)) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("tensor-ranks: {}: this model has norms over all heads of q and k, "
+                            "whose sums {} (leave --tensor-ranks out)",
+                            spec.tensor.ranks,
+                            device.row_sums ? "context ranks do not exchange"
+                                            : "the kernels of the device do not exchange"));
+  }
   if (shape.context.ranks > 1 && (!device.contexts || device.interior != DType::kF32)) {
     throw Error(
         ErrorCode::kConfig,

@@ -37,6 +37,10 @@ struct BatchShape {
 //   shares_keys   attention of context ranks. Forward: part 0 computes own keys and values, which
 //                 are gathered. Backward: the last part goes down to the gradients of all keys and
 //                 values, of whose sums each rank gets its own
+//   sums_norms    attention of a tensor slice, where norms of q and k run over all heads (and ranks do
+//                 not share keys). Forward: part 0 computes q, k and v of own heads and sums of
+//                 squares, which are added up. Backward: the last part but a norm's goes down to
+//                 the gradients of normed q and k, and their sums are added up
 //   sums_branch   blocks of a tensor slice, which compute with the rows of all ranks. Forward: the
 //                 last part adds the sum of the branch to own rows of the residual stream.
 //                 Backward: part 0 has the sum of own rows of the gradient of the branch's input
@@ -51,12 +55,13 @@ struct BatchShape {
 // Forward does the parts in ascending order, backward in descending order.
 struct Parts {
   bool shares_keys = false;
+  bool sums_norms = false;
   bool sums_branch = false;
   bool norms_branch = false;
   bool sums_rows = false;
   bool shares_scores = false;
   // The last part of forward, of backward, and of the head's loss with and without gradients.
-  constexpr int last() const { return (shares_keys ? 1 : 0) + (sums_branch || sums_rows ? 1 : 0); }
+  constexpr int last() const { return forward_branch() + (sums_branch || sums_rows ? 1 : 0); }
   constexpr int backward_last() const {
     return last() - (sums_rows ? 1 : 0) + (norms_branch ? 1 : 0);
   }
@@ -65,7 +70,7 @@ struct Parts {
   static constexpr int kMost = 4;  // parts of an op
   // Where the branch is computed, where its gradient comes in, and where the gradients of its first
   // products are.
-  int forward_branch() const { return shares_keys ? 1 : 0; }
+  constexpr int forward_branch() const { return shares_keys || sums_norms ? 1 : 0; }
   int backward_first() const { return backward_last() - (norms_branch ? 1 : 0); }
   int backward_branch() const { return sums_branch ? 1 : 0; }
 };
@@ -85,6 +90,11 @@ int64_t own_score_bytes(const BatchShape& shape);
 
 // Bytes of a rank's own keys and values of one micro-batch, where they are shared: [N, 2KD] f32.
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape);
+
+// Bytes of q, k and v of own heads of one micro-batch, [N, (H+2K)D] f32, and of the sums of the
+// norms of q and k, [2, N] f32, where Parts::sums_norms.
+int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape);
+int64_t norm_sum_bytes(const BatchShape& shape);
 
 // The number of RoPE tables of a model (0, 1, or 2 when windowed layers have their own), and the
 // index of a layer's table.

@@ -44,6 +44,7 @@ struct Shapes {
   const kernels::DeviceDescription& device;
   const TensorSlice tensor;
   const int64_t rows;  // of a boundary tensor
+  const bool sums_norms;
 
   int64_t tokens() const { return batch.tokens(); }
   int64_t heads_width() const { return a.heads * a.head_size; }
@@ -202,6 +203,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
   layout.attended = interior.add(s.tokens() * s.heads_width(), s.device.interior);
   layout.log_sum_exp = interior.add_floats(s.tokens() * a.heads);
+  if (s.sums_norms) layout.norm_sums = interior.add(norm_sum_bytes(s.batch));
   lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
 
@@ -328,8 +330,13 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const Shapes shapes{spec.architecture,     shape, weight_dtype(recipe), device, spec.tensor,
-                      most_rows(spec, shape)};
+  const Shapes shapes{spec.architecture,
+                      shape,
+                      weight_dtype(recipe),
+                      device,
+                      spec.tensor,
+                      most_rows(spec, shape),
+                      parts_of(spec, shape, segment).sums_norms};
   SegmentLayout layout;
   switch (one.kind) {
     case SegmentKind::kAttention:

@@ -42,6 +42,7 @@ struct SegmentLayout {
                      //           share keys
   Span attended;     // interior  [N, H*D]
   Span log_sum_exp;  // interior  [B, H, T]
+  Span norm_sums;    // interior  [2, N] of q and k over all ranks, where Parts::sums_norms
   Span unnormed;     // interior  [own rows, C] the branch's output before its norm, if it has one
   Span post_rstd;    // interior  [own rows] of the norm of the branch's output
   int64_t interior_bytes = 0;

@@ -13,7 +13,7 @@ namespace {
 
 enum class Cut : uint8_t { kNone, kOutputs, kInputs, kTokens };
 
-Cut cut_of(ParameterRole role) {
+Cut cut_of(ParameterRole role, QkNorm qk_norm) {
   using enum ParameterRole;
   switch (role) {
     case kQuery:
@@ -38,11 +38,12 @@ Cut cut_of(ParameterRole role) {
     case kOutputBias:
     case kDownBias:
     case kPostNorm:
-    case kQueryNorm:
-    case kKeyNorm:
     case kNormBias:
     case kPosition:
       return Cut::kNone;
+    case kQueryNorm:
+    case kKeyNorm:
+      return qk_norm == QkNorm::kProjection ? Cut::kOutputs : Cut::kNone;
   }
   STRATA_CHECK(false);
   return Cut::kNone;
@@ -68,7 +69,7 @@ void cut_tokens(const TokenRange& own, Parameter& parameter) {
 void cut(const ModelSpec& spec, bool shares_heads, Parameter& parameter) {
   const TensorSlice& slice = spec.tensor;
   const bool shared = shares_heads && is_key_or_value(parameter.role);
-  const Cut how = shared ? Cut::kNone : cut_of(parameter.role);
+  const Cut how = shared ? Cut::kNone : cut_of(parameter.role, spec.architecture.block.qk_norm);
   parameter.whole = how == Cut::kNone || (how == Cut::kTokens && !slice.cuts_vocabulary);
   if (parameter.whole) return;
   if (how == Cut::kTokens) return cut_tokens(own_tokens(spec), parameter);
@@ -102,18 +103,12 @@ void require_sliceable(const Architecture& a, int ranks) {
                     "columns, and divides key-value heads or is a multiple of them)",
                     ranks, why));
   };
-  if (a.block.qk_norm == QkNorm::kProjection && ranks > 1) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("tensor-ranks: {}: this family has norms over all heads of q and k, which "
-                    "are not divided among ranks (leave the option out)",
-                    ranks));
-  }
   const auto divide = [&](const char* what, int64_t count) {
     if (count % ranks != 0) refuse(fmt::format("the model has {} {}", count, what));
   };
   divide("heads", a.heads);
-  if (ranks % a.kv_heads != 0) divide("key-value heads", a.kv_heads);
+  const bool norms_heads = a.block.qk_norm == QkNorm::kProjection;  // each once
+  if (norms_heads || ranks % a.kv_heads != 0) divide("key-value heads", a.kv_heads);
   divide("feed-forward columns", a.feed_forward);
   if (a.vocabulary < ranks) refuse(fmt::format("the model has {} tokens", a.vocabulary));
 }

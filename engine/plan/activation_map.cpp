@@ -17,6 +17,15 @@ std::vector<int64_t> places_of_all(const PlanInput& input, int windows, Take tak
   return set;
 }
 
+constexpr const char* kNormPurpose = "sums of norms of tensor ranks";
+
+bool sums_norms(const PlanInput& input) {
+  for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
+    if (model::parts_of(*input.spec, input.shape, s).sums_norms) return true;
+  }
+  return false;
+}
+
 // What a unit keeps from forward to backward.
 std::vector<int64_t> take_kept(const PlanInput& input, const Ground& ground, int unit,
                                int64_t bytes, const char* purpose, Packer& pack,
@@ -147,6 +156,10 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
     }
     map.branch = take(model::branch_bytes(spec, input.shape), "sums over tensor ranks");
     map.scores = take(model::own_score_bytes(input.shape), "scores of tensor ranks");
+    if (sums_norms(input)) {
+      map.projected = pack.take(compute, model::projected_bytes(spec, input.shape), kNormPurpose);
+      map.norm_sums = pack.take(compute, model::norm_sum_bytes(input.shape), kNormPurpose);
+    }
   }
   const int context_ranks = static_cast<int>(input.shape.context.ranks);
   if (context_ranks > 1) {

@@ -94,6 +94,9 @@ class Slots {
       case ValueKind::kKeys:
       case ValueKind::kKeyGradient:
       case ValueKind::kScores:
+      case ValueKind::kProjected:
+      case ValueKind::kProjectedGradient:
+      case ValueKind::kNormSums:
         return 'a';
       case ValueKind::kScratch:
         return 'k';

@@ -114,8 +114,11 @@ struct MemoryMap {
   // In the compute arena, where tensor ranks share rows: of an even and of an odd segment's output.
   std::array<int64_t, 2> rows = {-1, -1};
   int64_t row_gradient = -1;
-  int64_t branch = -1;        // in the compute arena, where tensor ranks sum it
-  int64_t scores = -1;        // in the compute arena, where tensor ranks share them
+  int64_t branch = -1;  // in the compute arena, where tensor ranks sum it
+  int64_t scores = -1;  // in the compute arena, where tensor ranks share them
+  // In the compute arena, where tensor ranks sum up norms of q and k: q, k and v or their
+  // gradients, and the sums.
+  int64_t projected = -1, norm_sums = -1;
   int64_t keys = -1;          // in the compute arena, where context ranks share them
   int64_t key_gradient = -1;  // the same
   int64_t scratch = 0, scratch_bytes = 0;

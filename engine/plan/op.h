@@ -125,7 +125,11 @@ enum class ValueKind : uint8_t {
   kKeys,                // [ranks, N, 2KD] f32 of attention `segment`; `reduced` = 1: of all ranks
   kKeyGradient,         // of these keys and values; `reduced`
   kScores,              // [ranks, N, 3] f32 of the head's logits; `reduced` = 1: of all ranks
-  kRows,                // [ranks, rows, C]: the activation of all tensor ranks
+  kProjected,           // [N, (H+2K)D] f32 of attention `segment`: q, k and v before their norms
+  kProjectedGradient,   // the same of the gradients of normed q and k, and of v
+  kNormSums,     // [2, N] f32 of the norms of q and k, or of their backward; `reduced` = 1: of
+                 // all ranks
+  kRows,         // [ranks, rows, C]: the activation of all tensor ranks
   kRowGradient,  // the same of the gradient of the output of `segment`, or of its branch where
                  // model::Parts::norms_branch; `reduced` = 1: of all ranks
 };

@@ -77,6 +77,7 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
   const int last = leaves.output || norms_sum ? parts.last() : first;
   if (slices()) gather_rows(segment, micro_batch);
   if (parts.shares_keys) share_keys(kind, segment, micro_batch);
+  if (parts.sums_norms) share_norms(kind, segment, micro_batch);
   for (int part = first; part <= last; ++part) {
     if (part > first) sum_branch(ValueKind::kBranch, segment, micro_batch);
     const bool fills = leaves.interior && (part == first || norms_sum);
@@ -89,6 +90,9 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
       extend_cache(segment);
       if (parts.shares_keys) {
         keys(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
+      }
+      if (parts.sums_norms) {
+        norm_parts(Mode::kRead, ValueKind::kProjected, segment, micro_batch);
       }
     }
     if (part > first) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
@@ -215,6 +219,7 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     const bool has_keys = parts.shares_keys && part == products;
     if (slices() && part == first) gather_row_gradients(segment, micro_batch);
     if (has_keys) sum_key_gradients(segment, micro_batch);
+    if (parts.sums_norms && part == products) sum_norms(segment, micro_batch);
     if (part < products) sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
     Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
     op.unit = segment_of(segment).unit;
@@ -236,6 +241,10 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     if (has_keys) {  // which it turns back in place
       keys(Mode::kRead, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
       keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
+    }
+    if (parts.sums_norms && (part == first || part == products)) {
+      norm_parts(part == first ? Mode::kWrite : Mode::kRead, ValueKind::kProjectedGradient, segment,
+                 micro_batch);
     }
     const bool sums = parts.sums_branch;
     if (part > first) row_gradients(Mode::kWrite, Whose::kOwn, segment, micro_batch, 0);

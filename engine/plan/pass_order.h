@@ -85,6 +85,11 @@ class PassOrder : BuilderPiece {
   // What context ranks share before attention: own keys and values, then those of all.
   void share_keys(OpKind kind, int segment, int micro_batch);
   void sum_key_gradients(int segment, int micro_batch);
+  // What tensor ranks add up for norms over all heads before attention: q, k and v, then the sums.
+  void share_norms(OpKind kind, int segment, int micro_batch);
+  void sum_norms(int segment, int micro_batch);
+  // Of the open op: q, k and v or their gradients, and the sums of own or of all heads.
+  void norm_parts(Mode mode, ValueKind kind, int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
   void head_part(int segment, int micro_batch, OpKind kind, int part);
   void add_head_gradients(int segment, int micro_batch, int part);

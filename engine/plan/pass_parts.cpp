@@ -175,6 +175,50 @@ void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
   close_exchange(op);
 }
 
+void PassOrder::norm_parts(Mode mode, ValueKind kind, int segment, int micro_batch) {
+  const auto access = [&](ValueKind of, int64_t offset, int64_t bytes, bool summed) {
+    emit_.access({.mode = mode,
+                  .arena = compute_arena(),
+                  .offset = offset,
+                  .bytes = bytes,
+                  .value = {.kind = of,
+                            .reduced = static_cast<uint8_t>(summed ? 1 : 0),
+                            .segment = segment,
+                            .index = micro_batch}});
+  };
+  access(kind, map_.projected, model::projected_bytes(*input_.spec, input_.shape), false);
+  access(ValueKind::kNormSums, map_.norm_sums, model::norm_sum_bytes(input_.shape),
+         mode == Mode::kRead);
+}
+
+void PassOrder::share_norms(OpKind kind, int segment, int micro_batch) {
+  const model::Footprint& print = footprint(segment);
+  Op& own = open_pass(kind, segment, micro_batch, 0);
+  own.flops = print.key_flops;
+  exchange_.read_order(segment, micro_batch);
+  norm_parts(Mode::kWrite, ValueKind::kProjected, segment, micro_batch);
+  scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
+                                   : print.recompute_workspace_bytes);
+  emit_.close();
+  sum_norms(segment, micro_batch);
+}
+
+void PassOrder::sum_norms(int segment, int micro_batch) {
+  const int64_t bytes = model::norm_sum_bytes(input_.shape);
+  const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, bytes);
+  for (const int reduced : {0, 1}) {
+    emit_.access({.mode = reduced == 0 ? Mode::kRead : Mode::kWrite,
+                  .arena = compute_arena(),
+                  .offset = map_.norm_sums,
+                  .bytes = bytes,
+                  .value = {.kind = ValueKind::kNormSums,
+                            .reduced = static_cast<uint8_t>(reduced),
+                            .segment = segment,
+                            .index = micro_batch}});
+  }
+  close_exchange(op);
+}
+
 void PassOrder::sum_key_gradients(int segment, int micro_batch) {
   const Op& op =
       open_exchange(OpKind::kReduce, GroupName::kContext, segment, micro_batch, bytes_of_keys());

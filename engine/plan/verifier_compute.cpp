@@ -186,6 +186,7 @@ class ComputeCheck : ComputeOp {
     check_branch();
     check_scores();
     check_keys();
+    check_norms();
     check_cache();
   }
 
@@ -250,6 +251,27 @@ class ComputeCheck : ComputeOp {
     const Range all = {0, facts_.extent({.kind = ValueKind::kScores})};
     check_shared(Mode::kWrite, ValueKind::kScores, 0, shares && op_.part == 0, facts_.own_scores());
     check_shared(Mode::kRead, ValueKind::kScores, 1, shares && op_.part == 1, all);
+  }
+
+  // What tensor ranks sum up for norms of q and k over all heads: before the branch, and in
+  // backward between attention and the products.
+  void check_norms() {
+    const int after = parts_after_branch();
+    const bool back = is_backward();
+    const bool sums = parts_.sums_norms;
+    const bool gives = sums && (back ? op_.part == parts_.backward_first() : after < 0);
+    const bool takes = sums && after == 0;
+    check_projected(ValueKind::kProjected, gives && !back, takes && !back);
+    check_projected(ValueKind::kProjectedGradient, gives && back, takes && back);
+    const Range all = {0, model::norm_sum_bytes(facts_.plan.shape)};
+    check_shared(Mode::kWrite, ValueKind::kNormSums, 0, gives, all);
+    check_shared(Mode::kRead, ValueKind::kNormSums, 1, takes, all);
+  }
+
+  void check_projected(ValueKind kind, bool writes, bool reads) {
+    const Range all = {0, model::projected_bytes(facts_.spec, facts_.plan.shape)};
+    check_shared(Mode::kWrite, kind, 0, writes, all);
+    check_shared(Mode::kRead, kind, 0, reads, all);
   }
 
   // What context ranks share around attention: own ones come before the branch, those of all with

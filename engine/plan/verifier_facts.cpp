@@ -153,6 +153,11 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
+    case ValueKind::kProjected:
+    case ValueKind::kProjectedGradient:
+      return model::projected_bytes(spec, plan.shape);
+    case ValueKind::kNormSums:
+      return model::norm_sum_bytes(plan.shape);
     case ValueKind::kScores:
       return spec.tensor.ranks * model::own_score_bytes(plan.shape);
     case ValueKind::kCache:
@@ -229,6 +234,14 @@ std::string describe(const Facts& facts, const Value& value) {
     case ValueKind::kKeyGradient:
       return fmt::format("{} of {} of micro-batch {}, {} times exchanged",
                          value.kind == ValueKind::kKeys ? "shared keys" : "gradient of shared keys",
+                         where, value.index, value.reduced);
+    case ValueKind::kProjected:
+    case ValueKind::kProjectedGradient:
+    case ValueKind::kNormSums:
+      return fmt::format("{} of {} of micro-batch {}, {} times exchanged",
+                         value.kind == ValueKind::kProjected  ? "projected queries and keys"
+                         : value.kind == ValueKind::kNormSums ? "sums of norms"
+                                                              : "gradient of queries and keys",
                          where, value.index, value.reduced);
     case ValueKind::kScratch:
       return "scratch";

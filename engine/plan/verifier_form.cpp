@@ -134,9 +134,12 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
   }
   const bool of_keys = value.kind == ValueKind::kKeys || value.kind == ValueKind::kKeyGradient;
   const bool of_scores = value.kind == ValueKind::kScores;
+  const bool of_norms = value.kind == ValueKind::kProjected ||
+                        value.kind == ValueKind::kProjectedGradient ||
+                        value.kind == ValueKind::kNormSums;
   const bool of_rows = value.kind == ValueKind::kRows || value.kind == ValueKind::kRowGradient;
-  const bool of_parts = of_keys || of_scores || of_rows || value.kind == ValueKind::kInterior ||
-                        is_branch(value.kind);
+  const bool of_parts = of_keys || of_scores || of_norms || of_rows ||
+                        value.kind == ValueKind::kInterior || is_branch(value.kind);
   const bool by_micro_batch = of_parts || value.kind == ValueKind::kActivation ||
                               value.kind == ValueKind::kActivationGradient;
   const model::Parts parts = facts.parts(value.segment);
@@ -146,9 +149,10 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
                                                                : parts.norms_branch;
   const bool is_shared = of_keys     ? parts.shares_keys
                          : of_scores ? parts.shares_scores
+                         : of_norms  ? parts.sums_norms
                          : of_rows   ? facts.spec.tensor.ranks > 1
                                      : sums;
-  const bool must = of_keys || of_scores || of_rows;
+  const bool must = of_keys || of_scores || of_norms || of_rows;
   if (of_parts && ((must && !is_shared) || value.reduced > (is_shared ? 1 : 0))) {
     return "the segment does not exchange it";
   }

@@ -31,7 +31,8 @@ bool is_in_place(const Exchanged& pair) {
          pair.read->offset - pair.read->first == pair.write->offset - pair.write->first;
 }
 
-// Logits, of all of which every rank has the sum, or a gradient that other ranks have parts of.
+// Logits or sums of norms, of all of which every rank has the sum, or a gradient that other ranks
+// have parts of.
 bool is_whole_sum(const Facts& facts, const Op& op, const Exchanged& pair) {
   const Range all = {0, pair.read->first + pair.read->bytes};
   Value before = {.kind = ValueKind::kLogits};
@@ -45,8 +46,13 @@ bool is_whole_sum(const Facts& facts, const Op& op, const Exchanged& pair) {
         all.end < facts.segment(op.segment).trainable_numel * 4) {
       return false;
     }
-  } else if (all.end != facts.extent(before)) {
-    return false;
+  } else {
+    if (pair.read->value.kind == ValueKind::kNormSums) {
+      before = {.kind = ValueKind::kNormSums, .segment = op.segment, .index = op.micro_batch};
+      after = before;
+      after.reduced = 1;
+    }
+    if (all.end != facts.extent(before)) return false;
   }
   return pair.read->value == before && pair.write->value == after && has(*pair.read, all) &&
          has(*pair.write, all) && is_in_place(pair);

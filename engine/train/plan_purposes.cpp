@@ -63,6 +63,8 @@ constexpr PurposeText kPurposes[] = {
      "what ranks exchange of the device's memory passes through the host"},
     {"rows of tensor ranks", "buffers between ranks", "activations of the tokens of all ranks"},
     {"sums over tensor ranks", "buffers between ranks", "what tensor ranks add up"},
+    {"sums of norms of tensor ranks", "buffers between ranks",
+     "queries and keys whose norms run over the heads of all ranks"},
     {"scores of tensor ranks", "buffers between ranks", "what tensor ranks know of each token"},
     {"keys and values of context ranks", "buffers between ranks",
      "what attention reads of other ranks' tokens"},

@@ -29,15 +29,21 @@ HWY_INLINE VF32 factor_at(F32 d, const W* w, int64_t i, float offset, End end) {
   return stored;
 }
 
-template <bool kOffset, typename X, typename W>
-HWY_INLINE float forward_group(const X* x, const W* w, float* y, const RmsNormForward& op) {
+template <typename X>
+HWY_INLINE float sum_of_squares(const X* x, int64_t cols) {
   const F32 df;
   VF32 squares = hn::Zero(df);
-  for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
+  for_vectors(cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
     const VF32 value = load_as(d, x + i, end);
     squares = hn::MulAdd(value, value, squares);
   });
-  const float mean = hn::GetLane(hn::SumOfLanes(df, squares)) / static_cast<float>(op.cols);
+  return hn::GetLane(hn::SumOfLanes(df, squares));
+}
+
+template <bool kOffset, typename X, typename W>
+HWY_INLINE float forward_group(const X* x, const W* w, float* y, float squares,
+                               const RmsNormForward& op) {
+  const float mean = squares / static_cast<float>(mean_cols(op));
   const float rstd = 1.0f / std::sqrt(mean + op.eps);
   for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
     const VF32 normed = hn::Mul(load_as(d, x + i, end), hn::Set(d, rstd));
@@ -54,7 +60,13 @@ void forward_rows_of(const RmsNormForward& op, int64_t begin, int64_t end_row) {
   for (int64_t row = begin; row < end_row; ++row) {
     for (int64_t group = 0; group < op.groups; ++group) {
       const X* x = static_cast<const X*>(op.x) + row * x_stride + group * op.cols;
-      const float rstd = forward_group<kOffset>(x, w, op.y + row * y_stride + group * op.cols, op);
+      const float squares = op.all_sums ? op.all_sums[row] : sum_of_squares(x, op.cols);
+      if (op.own_sums) {
+        op.own_sums[row] = squares;
+        continue;
+      }
+      float* y = op.y + row * y_stride + group * op.cols;
+      const float rstd = forward_group<kOffset>(x, w, y, squares, op);
       if (op.rstd) op.rstd[row * op.groups + group] = rstd;
     }
   }
@@ -69,7 +81,9 @@ struct Group {
   const X* dres;
   X* dx;  // null: not computed
   float rstd;
-  float* dw;  // dy * n is added here; null: not computed
+  float* dw;         // dy * n is added here; null: not computed
+  float* own_sum;    // the row's, and nothing else; null: all
+  const float* sum;  // the row's, of all ranks; null: own columns are all
 };
 
 template <bool kOffset, typename X, typename W>
@@ -82,8 +96,10 @@ HWY_INLINE void backward_group(const Group<X, W>& at, const RmsNormBackward& op)
     dot = hn::MulAdd(product, factor_at<kOffset>(d, at.w, i, op.offset, end), dot);
     if (at.dw) store_as(d, hn::Add(load_as(d, at.dw + i, end), product), at.dw + i, end);
   });
+  const float own = hn::GetLane(hn::SumOfLanes(df, dot));
+  if (at.own_sum) *at.own_sum = own;
   if (!at.dx) return;
-  const float mean = hn::GetLane(hn::SumOfLanes(df, dot)) / static_cast<float>(op.cols);
+  const float mean = (at.sum ? *at.sum : own) / static_cast<float>(mean_cols(op));
   for_vectors(op.cols, [&](auto d, int64_t i, auto end) HWY_ATTR {
     const VF32 n = hn::Mul(load_as(d, at.x + i, end), hn::Set(d, at.rstd));
     const VF32 g =
@@ -108,7 +124,8 @@ void backward_rows_of(const RmsNormBackward& op, int64_t begin, int64_t end_row,
       backward_group<kOffset, X, W>(
           {static_cast<const X*>(op.x) + row * x_stride + first, static_cast<const W*>(op.w),
            op.dy + row * dy_stride + first, dres ? dres + row * dx_stride + first : nullptr,
-           dx ? dx + row * dx_stride + first : nullptr, op.rstd[row * op.groups + group], dw},
+           dx ? dx + row * dx_stride + first : nullptr, op.rstd[row * op.groups + group], dw,
+           op.own_sums ? op.own_sums + row : nullptr, op.all_sums ? op.all_sums + row : nullptr},
           op);
     }
   }
@@ -161,6 +178,7 @@ void rms_norm_forward(const RmsNormForward& op) {
 void rms_norm_backward(const RmsNormBackward& op) {
   STRATA_CHECK(is_rms_norm(op));
   STRATA_CHECK(!op.dw || op.workspace.bytes >= workspace_bytes(op, 1));
+  STRATA_CHECK(!op.own_sums || (!op.dw && !op.dx));
   float* shares = reinterpret_cast<float*>(op.workspace.data);
   const int64_t blocks = ceil_div(op.rows, kShareRows);
   parallel_for(blocks, [&](int64_t index, int) {

@@ -41,17 +41,26 @@ void weight_gradient(const RmsNormBackward& op) {
   }
 }
 
+// The sum over a row's columns of g * n.
+double row_sum(const RmsNormBackward& op, int64_t row, int64_t group) {
+  const int64_t x_at = places(op, op.x_stride)(row, group);
+  const ConstInterior dy = op.dy + places(op, op.dy_stride)(row, group);
+  const double rstd = op.rstd[row * op.groups + group];
+  double sum = 0.0;
+  for (int64_t col = 0; col < op.cols; ++col) {
+    sum += double{load(dy, col)} * factor(op, col) * load(x_dtype_of(op), op.x, x_at + col) * rstd;
+  }
+  return sum;
+}
+
 void input_gradient(const RmsNormBackward& op, int64_t row, int64_t group) {
   const int64_t x_at = places(op, op.x_stride)(row, group);
   const int64_t dx_at = places(op, op.dx_stride)(row, group);
   const ConstInterior dy = op.dy + places(op, op.dy_stride)(row, group);
   const DType x_dtype = x_dtype_of(op);
   const double rstd = op.rstd[row * op.groups + group];
-  double mean = 0.0;
-  for (int64_t col = 0; col < op.cols; ++col) {
-    mean += double{load(dy, col)} * factor(op, col) * load(x_dtype, op.x, x_at + col) * rstd;
-  }
-  mean /= static_cast<double>(op.cols);
+  const double sum = op.all_sums ? double{op.all_sums[row]} : row_sum(op, row, group);
+  const double mean = sum / static_cast<double>(mean_cols(op));
   for (int64_t col = 0; col < op.cols; ++col) {
     const double g = double{load(dy, col)} * factor(op, col);
     const double n = load(x_dtype, op.x, x_at + col) * rstd;
@@ -79,7 +88,12 @@ void rms_norm_forward(const RmsNormForward& op) {
         const double x = load(x_dtype, op.x, x_at + col);
         squares += x * x;
       }
-      const double rstd = 1.0 / std::sqrt(squares / static_cast<double>(op.cols) + op.eps);
+      if (op.own_sums) {
+        op.own_sums[row] = static_cast<float>(squares);
+        continue;
+      }
+      if (op.all_sums) squares = op.all_sums[row];
+      const double rstd = 1.0 / std::sqrt(squares / static_cast<double>(mean_cols(op)) + op.eps);
       for (int64_t col = 0; col < op.cols; ++col) {
         const double normed = load(x_dtype, op.x, x_at + col) * rstd;
         store(y, col, static_cast<float>(normed * factor(op, col)));
@@ -91,6 +105,12 @@ void rms_norm_forward(const RmsNormForward& op) {
 
 void rms_norm_backward(const RmsNormBackward& op) {
   STRATA_CHECK(is_rms_norm(op));
+  if (op.own_sums) {
+    for (int64_t row = 0; row < op.rows; ++row) {
+      op.own_sums[row] = static_cast<float>(row_sum(op, row, 0));
+    }
+    return;
+  }
   if (op.dw) weight_gradient(op);  // before dx, which may overwrite dy
   for (int64_t row = 0; op.dx && row < op.rows; ++row) {
     for (int64_t group = 0; group < op.groups; ++group) input_gradient(op, row, group);

@@ -83,7 +83,8 @@ TEST_F(Context, RanksHaveTheLossesOfOneRank) {
     test::Draw draw(600 + seed);
     const int context = draw.coin() ? 2 : 4;
     const int tensor = draw.below(3) == 0 ? 2 : 1;
-    expect_losses_of_one_rank(draw, test::sliceable_architecture(draw, tensor), context, tensor);
+    expect_losses_of_one_rank(draw, test::sliceable_architecture(draw, tensor, true), context,
+                              tensor);
   }
 }
 
@@ -108,7 +109,7 @@ TEST_F(Context, BitsDependOnTheMeshAlone) {
     test::Draw draw(800 + seed);
     const int tensor = draw.coin() ? 2 : 1;
     const model::ModelSpec whole =
-        test::random_spec_of(draw, test::sliceable_architecture(draw, tensor), 1, true);
+        test::random_spec_of(draw, test::sliceable_architecture(draw, tensor, true), 1, true);
     plan::PlanInput input = input_of(draw, whole, 2, tensor);
     input.device.discrete = false;
     std::optional<test::RunResult> expected;

@@ -20,11 +20,11 @@ TEST(VerifierRejectsMutations, OfPlannedRuns) {
     const int stages = seed % 4 == 2 ? 3 : 1;
     const int laps = seed % 8 == 2 ? 2 : 1;
     const int stage = static_cast<int>(draw.below(stages));
-    const model::ModelSpec spec = seed % 4 == 0 ? test::random_encoder_decoder(draw, shards)
-                                  : tensor > 1  ? test::random_slice(draw, {0, tensor}, shards)
-                                  : stages > 1
-                                      ? test::random_stage(draw, stages, laps, stage, shards)
-                                      : test::random_spec(draw, shards, true);
+    const model::ModelSpec spec =
+        seed % 4 == 0 ? test::random_encoder_decoder(draw, shards)
+        : tensor > 1  ? test::random_slice(draw, {0, tensor}, shards, context > 1)
+        : stages > 1  ? test::random_stage(draw, stages, laps, stage, shards)
+                      : test::random_spec(draw, shards, true);
     PlanInput input = test::random_input(draw, spec, shards * tensor * stages);
     if (stages > 1) test::pass_in_windows(draw, input);
     input.mesh.tensor = tensor;

@@ -113,6 +113,25 @@ TEST_P(BugsOfTensorRanks, RowsOfAnotherRank) {
   expect("transfer");
 }
 
+// Of a model with norms over all heads.
+TEST_P(BugsOfTensorRanks, NormsOfOwnHeadsAlone) {
+  test::Draw draw(12);
+  const auto family = std::ranges::find_if(model::families(), [](const model::Family& one) {
+    return one.block.qk_norm == model::QkNorm::kProjection;
+  });
+  ASSERT_NE(family, model::families().end());
+  const model::ModelSpec whole =
+      model::build_spec(test::sliceable_architecture_of(draw, *family, 2));
+  tiny_.spec = model::tensor_slices(whole, 2, 1).front();
+  PlanInput input = test::random_input(draw, tiny_.spec, 2);
+  input.mesh.tensor = 2;
+  input.device.discrete = GetParam();
+  tiny_.plan = build_plan(input, test::all_in_memory(input));
+  EXPECT_TRUE(verify(tiny_.plan, tiny_.spec).ok());
+  remove(editor_.step(), OpKind::kReduce, ValueKind::kNormSums);
+  expect("stale");
+}
+
 // Ranks exchange values of a device through host memory.
 TEST_P(BugsOfTensorRanks, ABounceBufferThatIsMissingOrOnTheDevice) {
   Program& step = editor_.step();

@@ -94,18 +94,34 @@ inline void become_family(Draw& draw, const model::Family& family, model::Archit
   at.pad_token = draw.between(-1, 3);
 }
 
-// A model of some family whose blocks `ranks` tensor ranks can divide.
-inline model::Architecture sliceable_architecture(Draw& draw, int ranks) {
+// Becomes a model of this family whose blocks `ranks` tensor ranks can divide.
+inline void become_sliceable(Draw& draw, const model::Family& family, int ranks,
+                             model::Architecture& at) {
+  become_family(draw, family, at);
+  const bool norms_heads = at.block.qk_norm == model::QkNorm::kProjection;
+  at.heads *= ranks;
+  at.kv_heads =
+      norms_heads || draw.coin() ? at.kv_heads * ranks : int64_t{1} << draw.between(0, ranks / 4);
+  at.feed_forward *= ranks;
+}
+
+inline model::Architecture sliceable_architecture_of(Draw& draw, const model::Family& family,
+                                                     int ranks) {
+  model::Architecture at = random_architecture(draw);
+  become_sliceable(draw, family, ranks, at);
+  return at;
+}
+
+// The same of some family, and where there are context ranks too, of one that takes both.
+inline model::Architecture sliceable_architecture(Draw& draw, int ranks, bool in_context = false) {
   std::vector<const model::Family*> families;
   for (const model::Family& family : model::families()) {
-    if (family.block.qk_norm != model::QkNorm::kProjection) families.push_back(&family);
+    const bool norms_heads = family.block.qk_norm == model::QkNorm::kProjection;
+    if (!norms_heads || !in_context) families.push_back(&family);
   }
   model::Architecture at = random_architecture(draw);
   const auto which = static_cast<size_t>(draw.below(static_cast<int64_t>(families.size())));
-  become_family(draw, *families[which], at);
-  at.heads *= ranks;
-  at.kv_heads = draw.coin() ? at.kv_heads * ranks : int64_t{1} << draw.between(0, ranks / 4);
-  at.feed_forward *= ranks;
+  become_sliceable(draw, *families[which], ranks, at);
   return at;
 }
 
@@ -127,9 +143,10 @@ inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
 }
 
 // A tensor slice of a random model of some family, with offsets for `shards`.
-inline model::ModelSpec random_slice(Draw& draw, const model::TensorSlice& slice, int shards) {
-  model::ModelSpec spec = model::tensor_slice(
-      random_spec_of(draw, sliceable_architecture(draw, slice.ranks), 1, true), slice);
+inline model::ModelSpec random_slice(Draw& draw, const model::TensorSlice& slice, int shards,
+                                     bool in_context = false) {
+  const model::Architecture at = sliceable_architecture(draw, slice.ranks, in_context);
+  model::ModelSpec spec = model::tensor_slice(random_spec_of(draw, at, 1, true), slice);
   model::assign_offsets(spec, shards);
   return spec;
 }

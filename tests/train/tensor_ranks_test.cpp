@@ -127,7 +127,7 @@ TEST_P(TensorRanksOfFamily, HaveTheLossesOfOthers) {
 // Of some the files have transposes, or q, k and v in one matrix.
 INSTANTIATE_TEST_SUITE_P(, TensorRanksOfFamily,
                          testing::Values("qwen3_windows", "qwen2_windows", "gpt2_bare", "phi3",
-                                         "gemma2_untied", "llama_biases", "gqa_untied"));
+                                         "gemma2_untied", "llama_biases", "gqa_untied", "olmo2"));
 
 }  // namespace
 }  // namespace strata::train
