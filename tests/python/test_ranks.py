@@ -109,6 +109,16 @@ class Ranks(unittest.TestCase):
             store.load(weights)
         store.close()
 
+    def test_texts_with_zero_bytes_are_named_and_the_secret_is_not_shown(self):
+        place = {"directory": "/tmp/meet", "address": "a:1", "secret": "k" * 16, "interface": "lo"}
+        with strata.Store(UNITS, {**OPTIONS, "ranks": 2}) as store:
+            for name, value in place.items():
+                with self.assertRaisesRegex(strata.ConfigError, f"join: {name}.*zero byte") as caught:
+                    store.join(strata.Ranks(0, **{**place, name: value + "\0x"}))
+                self.assertNotIn("kkkk", str(caught.exception))
+            with self.assertRaisesRegex(strata.ConfigError, "join: interface: 3"):
+                store.join(strata.Ranks(0, **{**place, "interface": 3}))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -151,16 +151,20 @@ class Lent:
 
 
 def struct_of(ranks: Ranks, lent: Optional[Lent]) -> _RanksStruct:
-    def text(value: str) -> Optional[bytes]:
-        return value.encode() if value else None
+    def text(name: str) -> Optional[bytes]:
+        value = getattr(ranks, name)
+        return lib.text_of(value, f"join: {name}") if value else None
 
+    secret, directory = ranks.secret, ranks.directory
+    is_text = isinstance(secret, str) and "\0" not in secret
+    lib.require(is_text, "join: secret", "(not shown)", "a text without zero bytes")
     struct = _RanksStruct(
         rank=ranks.rank,
         ranks_on_node=ranks.ranks_on_node,
-        directory=None if ranks.directory is None else os.fsencode(ranks.directory),
-        address=text(ranks.address),
-        secret=text(ranks.secret),
-        interface=text(ranks.interface),
+        directory=None if directory is None else lib.path_of(directory, "join: directory"),
+        address=text("address"),
+        secret=secret.encode() or None,
+        interface=text("interface"),
         connect_s=ranks.connect_s,
     )
     if lent is not None:
