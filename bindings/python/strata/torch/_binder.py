@@ -21,13 +21,13 @@ from ._autograd import (
     at_end_of_backward,
     current_backward,
     in_backward,
-    in_transform,
     saved_tensors_hooks_around,
     uncompiled,
 )
 from ._guard import unguarded, writable
 from ._habits import StoredParameter
 from ._parts import Part, tensors_in
+from ._refusals import refuse_second_derivatives, refuse_transforms, refuse_written
 from ._saved import Packing, Reference, Slot, reference_to, unit_of
 
 
@@ -79,15 +79,6 @@ def versions_of(parameters: Mapping[str, torch.Tensor], names: Iterable[str]) ->
         return {name: parameters[name]._version for name in names}
 
 
-def refuse_written(names: Iterable[str]) -> None:
-    for name in names:
-        raise lib.ConfigError(
-            f"offload: {name}: the model writes it while it computes, which the store does not "
-            "keep (nn.Embedding(max_norm=...) does so: leave max_norm out, or normalize the weight "
-            "between steps with model.state_dict() and model.load_state_dict())"
-        )
-
-
 def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
     """A method that does not keep its object: Python's garbage collector does not see what hooks of
     parameters hold."""
@@ -99,28 +90,6 @@ def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], N
             known(parameter)
 
     return call
-
-
-def refuse_transforms() -> None:
-    if in_transform():
-        raise lib.UsageError(
-            "offload: torch.func and torch.vmap cannot transform a model whose weights lie in a store "
-            "(call restore() before, and offload the model again after)"
-        )
-
-
-def _refuse_second_derivatives() -> None:
-    if torch.is_grad_enabled():  # within a backward
-        raise lib.UsageError(
-            "offload: create_graph=True: the store has no second derivatives (gradient penalties and Hessian "
-            "products need a model without a store: call restore() before; a penalty may be estimated "
-            "from two forwards)"
-        )
-
-
-def _has_raised(output: Any) -> bool:
-    """Whether a hook that is always called follows an exception of its module's forward."""
-    return output is None and sys.exc_info()[0] is not None
 
 
 def set_gradient(parameter: torch.Tensor, gradient: Optional[torch.Tensor]) -> None:
@@ -157,6 +126,7 @@ class Binder:
         self._is_model_open = False
         self._packing: list[Optional[Packing]] = []
         self._failed = False
+        self._has_bound = False  # whether the forward that is under way has used weights
         self._backwards: set[int] = set()  # which have not ended
         self._versions: dict[str, int] = {}  # of bound weights
         self._guards = False
@@ -228,7 +198,7 @@ class Binder:
 
     @uncompiled
     def _before_model(self, _module: nn.Module, _inputs: Any) -> None:
-        refuse_transforms()
+        self._checked(refuse_transforms)
         if in_backward():
             return
         if self._is_model_open or self._failed or self._backwards:
@@ -239,13 +209,13 @@ class Binder:
     @uncompiled
     def _after_model(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         if not in_backward():
-            self._is_model_open = False
-            self._failed = self._failed or _has_raised(output)
+            self._is_model_open = self._has_bound = False
+            self._failed = self._failed or self._has_raised(output)
 
     def _hook(self, part: Part) -> None:
         @uncompiled
         def before(_module: nn.Module, _inputs: Any) -> None:
-            refuse_transforms()
+            self._checked(refuse_transforms)
             if in_backward():  # recomputation
                 self._follow()
                 self.need(part, "backward")
@@ -253,8 +223,7 @@ class Binder:
                 return
             if self._failed or self._backwards:
                 self._mend(f"{part.name}: a forward")
-            self.uses.enter()
-            self.need(part, "forward")
+            self._checked(lambda: self._begin_forward(part))
             self._open.append(part)
             self._push()
 
@@ -265,9 +234,10 @@ class Binder:
             if not in_backward():
                 if self._open:
                     self._open.pop()
-                self._failed = self._failed or _has_raised(output)
+                self._failed = self._failed or self._has_raised(output)
                 output = self._own_memory(output)
                 if not self._open:
+                    self._has_bound = self._has_bound and self._is_model_open
                     self.unbind()
             given = {id(tensor) for tensor in tensors_in([inputs, keywords])}
             self._bind_before_backward(
@@ -279,6 +249,25 @@ class Binder:
             part.module.register_forward_pre_hook(before),
             part.module.register_forward_hook(after, with_kwargs=True, always_call=True),
         ]
+
+    def _begin_forward(self, part: Part) -> None:
+        self.uses.enter()
+        self.need(part, "forward")
+        self._has_bound = True
+
+    def _checked(self, check: Callable[[], None]) -> None:
+        """A forward that is refused before it has used weights leaves the step as it was."""
+        try:
+            check()
+        except (lib.UsageError, lib.ConfigError) as error:
+            if not self._has_bound:
+                setattr(error, "refused_by", id(self))
+            raise
+
+    def _has_raised(self, output: Any) -> bool:
+        """Whether a hook that is always called follows an exception within its module's forward."""
+        kind, error, _ = sys.exc_info()
+        return output is None and kind is not None and getattr(error, "refused_by", 0) != id(self)
 
     def _push(self) -> None:
         """Packs weights, unless that is done already. A checkpointed region saves nothing, and must
@@ -317,7 +306,7 @@ class Binder:
 
         def bind(_gradient: torch.Tensor) -> None:
             nonlocal begun
-            _refuse_second_derivatives()
+            refuse_second_derivatives()
             if begun != current_backward():
                 begun = current_backward()
                 self._follow()
@@ -343,7 +332,7 @@ class Binder:
         at_end_of_backward(ended)
 
     def _take_gradient(self, parameter: torch.Tensor) -> None:
-        _refuse_second_derivatives()
+        refuse_second_derivatives()
         name = self._names[id(parameter)]
         self._follow()
         if name in self.kept:
@@ -418,7 +407,7 @@ class Binder:
         while self._packing:
             self._pop()
         self._open.clear()
-        self._is_model_open = self._failed = False
+        self._is_model_open = self._has_bound = self._failed = False
         self._backwards.clear()
         self._hide()
         for parameter in self.parameters.values():

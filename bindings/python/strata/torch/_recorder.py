@@ -23,12 +23,12 @@ from ._binder import (
     Binder,
     drop_gradient,
     gradient_of,
-    refuse_written,
     set_gradient,
     versions_of,
 )
 from ._device import new_bytes, tensor_over
 from ._parts import Part, tensors_in
+from ._refusals import refuse_written
 from ._saved import Slot
 from ._source import Source
 

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a forward or a backward over a store cannot do."""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+import torch
+
+from .. import _library as lib
+from ._autograd import in_transform
+
+
+def refuse_written(names: Iterable[str]) -> None:
+    for name in names:
+        raise lib.ConfigError(
+            f"offload: {name}: the model writes it while it computes, which the store does not "
+            "keep (nn.Embedding(max_norm=...) does so: leave max_norm out, or normalize the weight "
+            "between steps with model.state_dict() and model.load_state_dict())"
+        )
+
+
+def refuse_transforms() -> None:
+    if in_transform():
+        raise lib.UsageError(
+            "offload: torch.func and torch.vmap cannot transform a model whose weights lie in a store "
+            "(call restore() before, and offload the model again after)"
+        )
+
+
+def refuse_second_derivatives() -> None:
+    if torch.is_grad_enabled():  # within a backward
+        raise lib.UsageError(
+            "offload: create_graph=True: the store has no second derivatives (gradient penalties and Hessian "
+            "products need a model without a store: call restore() before; a penalty may be estimated "
+            "from two forwards)"
+        )
