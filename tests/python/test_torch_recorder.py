@@ -86,6 +86,41 @@ def test_gradients_outside_of_the_model_are_as_before_the_example():
     assert outer[0].bias.grad is None and outer[2].weight.grad is None
 
 
+class Around(nn.Module):
+    """It assigns a buffer, and writes that of a module which it does not call."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.before, self.inner, self.norm = Counting(), inner, nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        y = self.inner(self.before(x))
+        return nn.functional.batch_norm(y, self.norm.running_mean, self.norm.running_var, training=True)
+
+
+@pytest.mark.parametrize("error", [None, Late])
+def test_buffers_around_the_model_are_as_before_the_example(error):
+    around = Around(nn.Linear(16, 16))
+    buffers = {name: (buffer, buffer.clone()) for name, buffer in around.named_buffers()}
+
+    def example():
+        loss = around(X).mean()
+        if error is not None:
+            raise error
+        return loss
+
+    if error is None:
+        strata.torch.offload(around.inner, example, {"threads": 1})
+    else:
+        with pytest.raises(error):
+            strata.torch.offload(around.inner, example, {"threads": 1})
+    for name, buffer in around.named_buffers():
+        assert buffer is buffers[name][0] and torch.equal(buffer, buffers[name][1]), name
+    if error is None:
+        around(X).mean().backward()
+        assert around.before.count == around.before.norm.num_batches_tracked == 1
+
+
 def test_the_backward_of_the_example_has_the_weights_of_its_forward(monkeypatch):
     """Wherever the memory of a use begins."""
     plain = networks()[1]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import weakref
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -230,21 +232,35 @@ def record(
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Afterwards buffers and the generators of Python and NumPy are as before."""
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-    ]
+    """Afterwards buffers of the model, and of modules around it that this thread computes, and the
+    generators of Python and NumPy are as before."""
+    buffers: list[tuple[nn.Module, str, torch.Tensor]] = []
+    values: dict[torch.Tensor, torch.Tensor] = {}  # of a buffer, which several modules may have
+    seen: set[nn.Module] = set()
+    thread = threading.get_ident()
+
+    def keep(root: nn.Module, _inputs: Any = ()) -> None:
+        if threading.get_ident() != thread:
+            return
+        for module in set(root.modules()) - seen:
+            seen.add(module)
+            for name, buffer in module.named_buffers(recurse=False):
+                buffers.append((module, name, buffer))
+                if buffer not in values:
+                    values[buffer] = buffer.clone()
+
+    keep(model)
     states = random.getstate(), np.random.get_state()
+    hook = register_module_forward_pre_hook(keep)
     try:
         yield
     finally:
+        hook.remove()
         random.setstate(states[0])
         np.random.set_state(states[1])
         with torch.no_grad():
-            for module, name, buffer, values in buffers:
-                buffer.copy_(values)
+            for module, name, buffer in buffers:
+                buffer.copy_(values[buffer])
                 setattr(module, name, buffer)
 
 
