@@ -3,7 +3,9 @@
 
 import copy
 import io
+import pickle
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -85,7 +87,33 @@ USES = {
     "class": lambda w: w.as_subclass(torch.Tensor),
     "shallow copy": lambda w: copy.copy(w.data),
     "save": lambda w: torch.save(w.data, io.BytesIO()),
+    "keyword": lambda w: torch.sum(input=w),
+    "set_ of it": lambda w: w.set_(torch.zeros(72, 24)),
+    "set_ of data": lambda w: w.data.set_(torch.zeros(72, 24)),
+    "new_tensor": lambda w: w.new_tensor(w),
+    "new_tensor of data": lambda w: w.data.new_tensor(data=w),
+    "from_dlpack": lambda w: torch.from_dlpack(w),
+    "from_dlpack of NumPy": lambda w: np.from_dlpack(w),
+    "array": lambda w: np.asarray(w),
+    "rows": lambda w: list(w),
+    "a value of a list": lambda w: torch.tensor([w[0, 0], w[0, 1]]),
+    "a vector": lambda w: nn.utils.parameters_to_vector([w]),
+    "from a vector": lambda w: nn.utils.vector_to_parameters(torch.ones(72 * 24), [w]),
+    "foreach": lambda w: torch._foreach_norm([w]),
+    "lerp": lambda w: torch.zeros(72, 24).lerp_(w, 0.5),
+    "function": lambda w: Twice.apply(w),
+    "a tensor in memory of others": lambda w: w.share_memory_(),
+    "multiprocessing": lambda w: torch.multiprocessing.reductions.reduce_tensor(w),
+    "copy of it": lambda w: copy.deepcopy(w),
+    "pickle": lambda w: pickle.dumps(w),
+    "torch.save": lambda w: torch.save({"w": w}, io.BytesIO()),
 }
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w):
+        return w * 2
 
 
 def add_to_itself(values, other):
@@ -100,6 +128,38 @@ RAW_USES = {
     "tensor": lambda w: torch.tensor(w.detach()).tolist(),
     "Tensor": lambda w: torch.Tensor(w.detach()).tolist(),
 }
+
+
+def data_of(values):
+    """A tensor whose data are set to these."""
+    tensor = torch.zeros(72, 24)
+    tensor.data = values
+    return tensor
+
+
+# Those that read a parameter, too, with what they find: docs/embedding.md lists them.
+SILENT_USES = {
+    "data": data_of,
+    "set_": lambda w: torch.zeros(72, 24).set_(w),
+    "tensor": torch.tensor,
+    "Tensor": torch.Tensor,
+    "new": lambda w: torch.zeros(1).new(w),
+    "new_tensor": lambda w: torch.zeros(1).new_tensor(w),
+    "dlpack": lambda w: torch.from_dlpack(torch.utils.dlpack.to_dlpack(w)),
+    "as_subclass": lambda w: torch.Tensor.as_subclass(w, torch.Tensor),
+    "nested": lambda w: torch.nested.nested_tensor([w])[0],
+    "vmap": lambda w: torch.vmap(lambda row: row * 2)(w),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("use", SILENT_USES)
+def test_what_asks_no_class_finds_nan_in_a_parameter_and_is_an_error_for_what_detach_gives(use):
+    model, state = offloaded()
+    weight = model.blocks[0].up.weight
+    assert SILENT_USES[use](weight).isnan().all()
+    with pytest.raises((strata.UsageError, RuntimeError, BufferError, TypeError)):
+        SILENT_USES[use](weight.data).tolist()
 
 
 @pytest.mark.parametrize("use", RAW_USES)

@@ -83,7 +83,8 @@ def offload(
         Without it, the device of the weights.
     parts: modules by name that are brought to memory one by one, instead of parts_of(model).
 
-    Afterwards reads of parameters raise UsageError except where their module computes, and the
+    Afterwards reads of parameters raise UsageError except where their module computes; the few calls that
+    find NaN instead, such as x.data = parameter and torch.tensor(parameter), are in docs/embedding.md. The
     optimizer is the store's: Optimizer, or step() of the result. Raises DoesNotFit with what would fit; the model
     is then as before.
     """

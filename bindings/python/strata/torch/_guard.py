@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads of weights that are not in memory are errors that name the weight, the function, and what to
 do. PyTorch asks __torch_function__ of a class before each function that is given one of its tensors.
+The few that ask no class (docs/embedding.md lists them) find NaN in a parameter: on the meta device they
+would raise, but a parameter cannot go there and back, and tensors of the CPU without memory crash them.
 """
 
 from __future__ import annotations
@@ -73,6 +75,12 @@ class Guarded(torch.Tensor):
             _refuse(away, torch.Tensor.as_subclass)
         return super().as_subclass(kind)
 
+    def set_(self, *given: Any, **keywords: Any) -> Any:
+        """As that."""
+        for away in _away([self]):
+            _refuse(away, torch.Tensor.set_)
+        return super().set_(*given, **keywords)
+
 
 class Absent(Guarded):
     """What detach() and .data of a weight that is not in memory give. It is on the meta device, so that
@@ -114,9 +122,11 @@ def _call(away: Any, function: Any, arguments: Any, keywords: Any) -> Any:
         return function(*arguments, **keywords)
     if name in _READS or _is_in_place(name):
         _refuse(away, function)
+    if name == "new_tensor" and any(True for _ in _away([*arguments[1:], *keywords.values()])):
+        _refuse(away, function)
     given = [each.shown if isinstance(each, Absent) else each for each in arguments]
     result = function(*given, **keywords)
-    if result is given[0] and isinstance(arguments[0], Guarded):
+    if given and result is given[0] and isinstance(arguments[0], Guarded):
         return arguments[0]
     if name in ("detach", "__get__") and isinstance(result, torch.Tensor):
         return _absent(away, result)

@@ -85,10 +85,24 @@ class StoredParameter(Guarded, nn.Parameter):
         return self
 
     def __deepcopy__(self, _memo: Any) -> NoReturn:
-        _refuse("a copy of the model would have no weights", "copy model.state_dict()")
+        _refuse(
+            f"{_name_of(self)}: a copy of it or of the model would have no weights",
+            "copy model.state_dict()",
+        )
 
     def __reduce_ex__(self, _protocol: Any) -> NoReturn:
-        _refuse("torch.save(model) would have no weights", "save model.state_dict()")
+        _refuse(
+            f"{_name_of(self)}: torch.save() of it or of the model would have no weights",
+            "save model.state_dict()",
+        )
+
+
+def _name_of(parameter: Any) -> str:
+    try:
+        name: str = parameter.home.name_of(parameter)
+        return name
+    except ReferenceError:
+        return "a parameter whose model is gone"
 
 
 def check_model(model: nn.Module) -> None:
