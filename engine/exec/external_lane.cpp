@@ -34,8 +34,7 @@ Instance& Executor::Impl::external_instance() {
   while (true) {
     Instance* instance = instance_at(external_.sequence);
     if (instance == nullptr && external_.sequence >= submitted_.load()) {
-      throw Error(ErrorCode::kConfig,
-                  "external compute: ready() without a submitted program (submit a step first)");
+      throw Error(ErrorCode::kConfig, "acquire: no step or forward has begun (begin one first)");
     }
     const bool is_next = instance != nullptr && instance->sequence == external_.sequence;
     if (is_next && !program_of(*instance).lanes[kCompute].empty()) return *instance;
@@ -63,8 +62,8 @@ SegmentUse Executor::Impl::ready(int segment, Pass pass, const UseMode& mode) {
     };
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("external compute: {} of {} was asked for, but the declared sequence has {} "
-                    "of {} next (declare the sequence that is used)",
+        fmt::format("acquire: {} of {} was asked for, but the order has {} of {} next (acquire in "
+                    "the order, or declare the one that is used)",
                     name_of(wanted), name(segment), name_of(op.kind), name(op.segment)));
   }
   open_use(mode, false);
@@ -80,7 +79,7 @@ void Executor::Impl::while_lanes_work(const Call& call) {
     call();
   } catch (const Progress::Stopped&) {
     if (progress_.failure()) std::rethrow_exception(progress_.failure());
-    throw Error(ErrorCode::kInterrupted, "external compute: the executor was stopped");
+    throw Error(ErrorCode::kInterrupted, "units: a wait for their memory was stopped");
   }
   progress_.stop_clock();
 }

@@ -29,9 +29,8 @@ int group_of(ModelSpec& spec, const NamedShape& named) {
   constexpr int kGroupsMost = 1 << 16;
   constexpr int kOwn = 2;  // groups before those of the caller
   if (named.group < 0 || named.group > kGroupsMost) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("external model: {}: group {}: out of range (give 0 to {})", named.name,
-                            named.group, kGroupsMost));
+    throw Error(ErrorCode::kConfig, fmt::format("units: {}: group {}: out of range (give 0 to {})",
+                                                named.name, named.group, kGroupsMost));
   }
   if (named.group == 0) return named.shape.size() >= 2 ? 0 : 1;
   for (int given = static_cast<int>(spec.groups.size()) - kOwn + 1; given <= named.group; ++given) {
@@ -42,7 +41,7 @@ int group_of(ModelSpec& spec, const NamedShape& named) {
 
 void check_use(const ModelSpec& spec, const ExternalUse& use, size_t index) {
   const auto refuse = [&](const std::string& cause) {
-    throw Error(ErrorCode::kConfig, fmt::format("external model: use {}: {}", index, cause));
+    throw Error(ErrorCode::kConfig, fmt::format("order: use {}: {}", index, cause));
   };
   if (use.segments.empty()) refuse("has no units (name at least one)");
   std::set<int> seen;
@@ -64,8 +63,8 @@ void check_use(const ModelSpec& spec, const ExternalUse& use, size_t index) {
 void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec) {
   if (uses.empty()) uses = up_and_down(static_cast<int>(spec.segments.size()));
   if (uses.size() > kUsesMost) {
-    throw Error(ErrorCode::kConfig, fmt::format("external model: {} uses in a micro-batch, more "
-                                                "than {} (declare larger units)",
+    throw Error(ErrorCode::kConfig, fmt::format("order: {} uses in a micro-batch, more than {} "
+                                                "(declare larger units)",
                                                 uses.size(), kUsesMost));
   }
   std::vector<int> backward_uses(spec.segments.size(), 0);
@@ -77,8 +76,8 @@ void set_uses(std::vector<ExternalUse> uses, ModelSpec& spec) {
   for (size_t s = 0; s < spec.segments.size(); ++s) {
     if (spec.segments[s].trainable_numel == 0 || backward_uses[s] > 0) continue;
     throw Error(ErrorCode::kConfig,
-                fmt::format("external model: {}: has no backward use (declare one, freeze the "
-                            "unit, or leave it out)",
+                fmt::format("order: {}: has no backward use (declare one, freeze the unit, or "
+                            "leave it out)",
                             spec.segments[s].name));
   }
   for (size_t s = 0; s < spec.segments.size(); ++s) {
@@ -94,15 +93,14 @@ bool is_external(const ModelSpec& spec) {
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                         std::vector<ExternalUse> uses) {
   if (segments.empty()) {
-    throw Error(ErrorCode::kConfig, "external model: no segments (declare at least one)");
+    throw Error(ErrorCode::kConfig, "units: there are none (declare at least one)");
   }
   const auto is_frozen = [](const ExternalSegment& segment) {
     return segment.frozen || (!segment.parameters.empty() &&
                               std::ranges::all_of(segment.parameters, &NamedShape::frozen));
   };
   if (std::ranges::all_of(segments, is_frozen)) {
-    throw Error(ErrorCode::kConfig,
-                "external model: all segments are frozen (declare one that is trained)");
+    throw Error(ErrorCode::kConfig, "units: all are frozen (declare one that is trained)");
   }
   ModelSpec spec;
   int64_t elements = 0;
@@ -119,9 +117,8 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
       parameter.shape = named.shape;
       parameter.numel = 1;
       const auto refuse = [&](const char* cause, int64_t value) {
-        throw Error(ErrorCode::kConfig,
-                    fmt::format("external model: {}: {}: {}", wanted.name, named.name,
-                                fmt::format(fmt::runtime(cause), value)));
+        throw Error(ErrorCode::kConfig, fmt::format("units: {}: {}: {}", wanted.name, named.name,
+                                                    fmt::format(fmt::runtime(cause), value)));
       };
       for (int64_t size : named.shape) {
         if (size <= 0) refuse("size {} (give sizes above 0)", size);
@@ -140,7 +137,7 @@ ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
     }
     if (segment.parameters.empty()) {
       throw Error(ErrorCode::kConfig,
-                  "external model: " + wanted.name + ": no parameters (declare at least one)");
+                  "units: " + wanted.name + ": no tensors (declare at least one)");
     }
     spec.units.push_back({wanted.name, {static_cast<int>(spec.segments.size())}});
     spec.segments.push_back(std::move(segment));

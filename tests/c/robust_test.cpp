@@ -40,7 +40,7 @@ TEST_F(CApi, CallsOutOfTurnAreRefusedAndChangeNothing) {
   load.fill = fill;
   strata_store* store = nullptr;
   ASSERT_EQ(strata_store_open(options().c_str(), nullptr, &store), STRATA_OK);
-  expect_refused(strata_store_load(store, &load), STRATA_ERROR_CONFIG, "no segments");
+  expect_refused(strata_store_load(store, &load), STRATA_ERROR_CONFIG, "units: there are none");
   expect_refused(strata_store_begin(store), STRATA_ERROR_USAGE, "load");
   add_units(store);
   auto info = sized<strata_tensor_info>();
@@ -58,7 +58,7 @@ TEST_F(CApi, CallsOutOfTurnAreRefusedAndChangeNothing) {
   ASSERT_EQ(strata_store_begin(store), STRATA_OK);
   expect_refused(strata_store_begin(store), STRATA_ERROR_USAGE, "begun");
   expect_refused(strata_store_acquire(store, 1, STRATA_FORWARD, &view), STRATA_ERROR_CONFIG,
-                 "forward of in");
+                 "acquire: forward of mid");
   expect_refused(strata_store_acquire(store, 0, 7, &view), STRATA_ERROR_USAGE, "pass 7");
   ASSERT_EQ(strata_store_acquire(store, 0, STRATA_FORWARD, &view), STRATA_OK);
   expect_refused(strata_store_acquire(store, 0, STRATA_FORWARD, &view), STRATA_ERROR_USAGE,
@@ -115,7 +115,7 @@ TEST_F(CApi, UnitsThatCannotBeAreRefusedByName) {
   };
   refused("no name");
   unit.name = "layer";
-  refused("no parameters");
+  refused("units: layer: no tensors");
   unit.tensor_count = 1;
   expect_refused(strata_store_add_unit(store, &unit, nullptr), STRATA_ERROR_USAGE, "tensors");
   unit.tensors = &tensor;

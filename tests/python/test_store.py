@@ -281,7 +281,7 @@ class Stores(unittest.TestCase):
         with self.assertRaises(strata.UsageError):
             store.release()
         store.begin()
-        with self.assertRaisesRegex(strata.ConfigError, "forward of in"):
+        with self.assertRaisesRegex(strata.ConfigError, "^acquire: forward of mid .* order has forward of in next"):
             store.acquire("mid", "forward")
         with self.assertRaises(strata.ConfigError):
             store.acquire("unknown", "forward")
@@ -311,6 +311,20 @@ class Stores(unittest.TestCase):
             strata.Store([strata.Unit("u", {"a": 8})], OPTIONS)
         with self.assertRaisesRegex(strata.ConfigError, "order: units: 'in'"):
             strata.Store(UNITS, OPTIONS, order=[strata.Use("in", "forward")])
+        for words, order in (
+            ("^order: use 1: names in twice", [strata.Use(["in"], "backward"), strata.Use(["in", "in"], "forward")]),
+            ("^order: in: has no backward use", [strata.Use(["in"], "forward")]),
+        ):
+            with self.assertRaisesRegex(strata.ConfigError, words):
+                strata.Store(UNITS, OPTIONS, order=order)
+        for words, unit in (
+            ("^units: u: a: size 0", strata.Unit("u", {"a": (0,)})),
+            ("^units: all are frozen", strata.Unit("u", shapes, frozen=True)),
+            ("^units: u: no tensors", strata.Unit("u", {})),
+            ("^units: a: group -1", strata.Unit("u", shapes, groups={"a": -1})),
+        ):
+            with self.assertRaisesRegex(strata.ConfigError, words), strata.Store([unit], OPTIONS) as store:
+                store.plan()
         for words, units in (
             ("units: 'u' ", ["u"]),
             ("name: 7", [strata.Unit(7, shapes)]),
