@@ -201,7 +201,7 @@ struct UpdateSettings {
   double gradient_scale = 1;
 };
 
-// Counts of a session of declared units since load().
+// Counts of a session of declared units since load(); of bytes, since its memory was allocated.
 struct UnitStatistics {
   int64_t steps = 0;       // the last step's number
   int64_t updates = 0;     // applied, with those of the loaded state
@@ -310,9 +310,10 @@ class Session {
   TrainReport train(const TrainHandlers& handlers = {});
 
   // Allocates memory and loads the state of the model directory, or of a checkpoint that save() or
-  // a run wrote. A checkpoint that cannot be used leaves what is loaded (with several ranks not);
-  // after another failure nothing is, and load() may be called again. A session with the option
-  // `machine` can be planned but not loaded.
+  // a run wrote. Between steps, it takes the memory and files of what is loaded. A checkpoint that
+  // cannot be used leaves what is loaded (with several ranks not); after another failure nothing
+  // is, and load() may be called again. A session with the option `machine` can be planned but not
+  // loaded.
   void load(const std::string& checkpoint = "");
   // For declared units. With a checkpoint, `initial` gives the frozen weights alone.
   void load(const InitialWeights& initial, const std::string& checkpoint = "");

@@ -140,8 +140,8 @@ void Session::Impl::load(const std::string& checkpoint, const InitialState& init
                 "initial weights too)");
   }
   require_usable(checkpoint);
-  if (live_ && !live_->is_under_way()) agree_on(Call::kLoad);  // else unload() ends the others
-  unload();
+  if (live_ && live_->is_under_way()) unload();  // ends other ranks
+  if (live_) agree_on(Call::kLoad);
   if (kind_ == SessionKind::kUnits && options_.ranks > 1 && !job_) {
     throw Error(ErrorCode::kUsage, fmt::format("load: this session is one of {} ranks, which have "
                                                "not met (start with join)",
@@ -162,36 +162,49 @@ void Session::Impl::load_state(const std::string& checkpoint, const InitialState
                                         "one (leave the option out; plan() alone may have it)");
   }
   const train::RunPlan& run = plan();
-  train::compare_plans(run.ranks.front(), groups_.trainer);
-  exec::StepSettings settings = {.beta1 = options_.betas.first,
-                                 .beta2 = options_.betas.second,
-                                 .eps = options_.eps,
-                                 .weight_decay = options_.weight_decay,
-                                 .clip = options_.clip};
-  exec::ExecutorOptions executor = train::executor_options(options_, run, rank_.rank, groups_);
-  executor.external = kind_ == SessionKind::kUnits;
-  if (kind_ == SessionKind::kUnits) {
-    if (job_) executor.deadline_s = train::kPatienceS;  // others may compute as long as they like
-    source_ = std::make_unique<session::GivenState>(*run.spec, initial.weights, initial.exp_avg,
-                                                    initial.exp_avg_sq);
-  } else {
-    if (!model_) model_ = session::open_model(options_);
-    source_ = std::make_unique<checkpoint::ModelSource>(*model_, *run.spec);
-    frozen_ = std::make_unique<checkpoint::FrozenSource>(*source_, *run.spec, model_->path());
-    executor.frozen = frozen_.get();
-  }
+  if (!live_) train::compare_plans(run.ranks.front(), groups_.trainer);
+  open_source(initial);
   std::optional<checkpoint::CheckpointReader> reader;
   if (!checkpoint.empty()) reader.emplace(checkpoint, *run.spec, run.input.recipe, *source_);
-  auto loaded =
-      std::make_unique<session::Live>(run, executor, settings, may_leave_out_, groups_.trainer);
+  // What is loaded leaves its memory and files to what takes its place: something else could take
+  // them in between.
+  if (!live_) open_live();
   if (reader) {
     const checkpoint::CheckpointManifest& manifest = reader->manifest();
-    loaded->load(*reader, manifest.step, manifest.history(manifest.step));
+    live_->load(*reader, manifest.step, manifest.history(manifest.step));
   } else {
-    loaded->load(*source_, 0, {.updates = initial.updates});
+    live_->load(*source_, 0, {.updates = initial.updates});
   }
   if (job_) groups_.trainer->barrier();  // so that all have loaded, or none
-  live_ = std::move(loaded);
+}
+
+void Session::Impl::open_source(const InitialState& initial) {
+  const model::ModelSpec& spec = *plan().spec;
+  if (kind_ == SessionKind::kUnits) {
+    source_ = std::make_unique<session::GivenState>(spec, initial.weights, initial.exp_avg,
+                                                    initial.exp_avg_sq);
+  } else if (!live_) {  // else it reads its frozen weights from there
+    if (!model_) model_ = session::open_model(options_);
+    source_ = std::make_unique<checkpoint::ModelSource>(*model_, spec);
+    frozen_ = std::make_unique<checkpoint::FrozenSource>(*source_, spec, model_->path());
+  }
+}
+
+// Allocates memory and files.
+void Session::Impl::open_live() {
+  const exec::StepSettings settings = {.beta1 = options_.betas.first,
+                                       .beta2 = options_.betas.second,
+                                       .eps = options_.eps,
+                                       .weight_decay = options_.weight_decay,
+                                       .clip = options_.clip};
+  exec::ExecutorOptions executor = train::executor_options(options_, plan(), rank_.rank, groups_);
+  executor.external = kind_ == SessionKind::kUnits;
+  executor.frozen = frozen_.get();
+  if (executor.external && job_) {
+    executor.deadline_s = train::kPatienceS;  // others may compute as long as they like
+  }
+  live_ =
+      std::make_unique<session::Live>(plan(), executor, settings, may_leave_out_, groups_.trainer);
 }
 
 // Lanes within a step may wait for other ranks, which would wait for this one.

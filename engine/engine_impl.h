@@ -45,6 +45,8 @@ class Session::Impl {
   void close();
   void require_usable(const std::string& checkpoint);
   void load_state(const std::string& checkpoint, const InitialState& initial);
+  void open_source(const InitialState& initial);
+  void open_live();
   void unload();
   // Calls for which ranks wait for each other.
   enum class Call : uint8_t { kBegin, kBeginForward, kRead, kWrite, kSave, kLoad };

@@ -52,11 +52,14 @@ Live::Live(const train::RunPlan& plan, const exec::ExecutorOptions& options,
       executor_(plan_, *plan.spec, options) {}
 
 void Live::load(exec::StateSource& source, int64_t step, const exec::UpdateHistory& history) {
+  drain();
   exec::Instance instance;
   instance.program = plan::ProgramName::kLoad;
   instance.source = &source;
   instance.history = history;
-  executor_.run(instance);
+  run(instance);
+  instance_.reset();
+  use_seconds_.clear();
   step_ = step;
 }
 

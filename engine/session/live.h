@@ -28,7 +28,7 @@ class Live {
        const exec::StepSettings& settings, bool may_leave_out = false,
        comm::Group* group = nullptr);
 
-  // `step` is the last step that the state includes.
+  // Between steps. `step` is the last step that the state includes.
   void load(exec::StateSource& source, int64_t step, const exec::UpdateHistory& history);
 
   // Begins a step. Tokens and targets are [M, B, T]. Throws Error{kConfig} for other sizes, when no

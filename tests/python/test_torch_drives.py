@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories of a store over a PyTorch model: how they are given, shared, deleted and full."""
 
+import copy
 import gc
 import shutil
 
@@ -81,3 +82,66 @@ def test_copies_are_in_memory_where_the_directory_cannot_take_them(tmp_path, mon
     state.restore()
     assert any(not torch.equal(model.state_dict()[name], values) for name, values in before.items())
     model(X).mean().backward()
+
+
+def state_of(model, optimizer):
+    """Copies in memory."""
+    return copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+
+
+def assert_same(first, second):
+    for name, values in first[0].items():
+        assert torch.equal(values, second[0][name]), name
+    for index, moments in first[1]["state"].items():
+        for name, values in moments.items():
+            assert torch.equal(values, second[1]["state"][index][name]), (index, name)
+
+
+def test_a_load_needs_no_more_place_than_what_is_loaded_has(tmp_path):
+    """Where the drive is full, what was freed could not be had again. Here it is gone."""
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    model, state = offloaded(str(drive))
+    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    states = []
+    for _ in range(3):
+        model(X).square().mean().backward()
+        optimizer.step()
+        states.append(state_of(model, optimizer))
+    shutil.rmtree(drive)
+    for _ in range(2):
+        model.load_state_dict(states[0][0])
+        optimizer.load_state_dict(states[0][1])
+        assert_same(state_of(model, optimizer), states[0])
+        for following in states[1:]:
+            model(X).square().mean().backward()
+            optimizer.step()
+            assert_same(state_of(model, optimizer), following)
+
+
+def test_a_load_that_fails_in_its_middle_says_what_to_load(tmp_path, monkeypatch):
+    model, state = offloaded(str(tmp_path))
+    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    step(model, state)
+    saved = state_of(model, optimizer)
+    step(model, state)
+    following = state_of(model, optimizer)
+
+    def interrupted(_name, _first, _out):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(strata.torch._offload, "fill_of", lambda _tensors: interrupted)
+        state.reload(saved[0])
+    for call in (
+        lambda: optimizer.load_state_dict(saved[1]),
+        lambda: model.load_state_dict({"0.bias": saved[0]["0.bias"]}, strict=False),
+    ):
+        with pytest.raises(strata.UsageError, match="the state is lost .*with all weights, then"):
+            call()
+    with pytest.raises(strata.UsageError, match="nothing is loaded"):
+        model(X)
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    step(model, state)
+    assert_same(state_of(model, optimizer), following)

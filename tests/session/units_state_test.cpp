@@ -3,6 +3,7 @@
 // only at the end of a step, steps that are discarded or have no finite gradient, frozen units,
 // planes that are read and given, and options as JSON.
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -39,6 +40,10 @@ class UnitState : public SessionTest {
       values[i] = std::sin(static_cast<float>(first + static_cast<int64_t>(i)) * 0.7f +
                            static_cast<float>(unit + 5 * tensor));
     }
+  }
+  static void fill_positive(int unit, int tensor, int64_t first, std::span<float> values) {
+    fill(unit, tensor, first, values);
+    for (float& value : values) value *= value;
   }
   // The gradient depends on the weights and on `salt`. A frozen unit has none.
   static void pass(Session& session, int unit, UnitPass which, float salt) {
@@ -312,6 +317,36 @@ TEST_F(UnitState, StateThatWasReadAndGivenGoesOnExactly) {
     plain_step(other);
     EXPECT_EQ(state(other), state(session)) << recipe;
     EXPECT_EQ(other.statistics().updates, 3);
+  }
+}
+
+// The drive of the first one may be full or gone: what is loaded next has its place.
+TEST_F(UnitState, ALoadTakesThePlaceOfWhatIsLoaded) {
+  Session other = open();
+  other.load(fill);
+  const auto values = [](int unit, int tensor, int64_t first, std::span<float> to) {
+    fill(unit + 1, tensor, first, to);
+  };
+  for (const bool is_given : {false, true}) {
+    const InitialState given = is_given ? InitialState{.weights = values,
+                                                       .exp_avg = fill,
+                                                       .exp_avg_sq = fill_positive,
+                                                       .updates = 7}
+                                        : InitialState{.weights = values};
+    Session session = open(on_drive());
+    session.load(fill);
+    std::filesystem::remove_all(directory_ + "/nvme");
+    step(session);
+    step(session);  // whose update is pending
+    session.load(given);
+    std::filesystem::create_directory(directory_ + "/nvme");
+    EXPECT_EQ(session.statistics().steps, 0);
+    EXPECT_EQ(session.statistics().last_step_s, 0);
+    EXPECT_EQ(session.use_seconds(), std::vector<double>());
+    other.load(given);
+    EXPECT_EQ(state(session), state(other));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(step(session).grad_norm, step(other).grad_norm);
+    EXPECT_EQ(state(session), state(other));
   }
 }
 

@@ -176,7 +176,8 @@ class Store:
         exp_avg_sq: Optional[Initial] = None,
         updates: int = 0,
     ) -> None:
-        """Allocates memory and loads a state: `initial` weights, or a checkpoint that save() wrote.
+        """Allocates memory and loads a state: `initial` weights, or a checkpoint that save() wrote. Between
+        steps, it takes the memory and files of the state that is loaded.
 
         A checkpoint is verified before a state that is loaded is given up for it, by a store that
         is the only rank.

@@ -75,7 +75,8 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts since load: bytes of memory and scratch, bytes moved, and times of the last step."""
+    """Counts since load: bytes of memory and scratch, bytes moved since they were allocated, and times
+    of the last step."""
 
     steps: int
     updates: int

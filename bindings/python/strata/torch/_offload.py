@@ -406,12 +406,19 @@ class Offloaded:
         check_planes(planes, shapes, self._numbers if updates else ())
         self._idle("load")
         missing = {name for name in here if name not in weights}
+        is_loaded = self._is_loaded()
+        if missing and not is_loaded:
+            raise lib.UsageError(
+                "offload: load: an earlier load failed, and the state is lost (call model.load_state_dict() "
+                "with all weights, then load_state_dict() of the optimizer; or offload the model again)"
+            )
         known = dict(weights)
         if missing:
             known = {**self._frozen(missing), **known}
         if missing - set(known):
             known = {**self.state_dict(), **known}
-        updates = self.store.statistics().updates if updates is None else updates
+        if updates is None:
+            updates = self.store.statistics().updates if is_loaded else 0
         if updates == 0:
             self.store.load(fill_of(known))
             return
