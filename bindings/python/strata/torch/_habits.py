@@ -37,6 +37,8 @@ class StoredParameter(Guarded, nn.Parameter):
     @property
     def grad(self) -> None:
         asks = sys._getframe(1).f_code
+        if asks is nn.Module._apply.__code__:  # to() of a module around the model, which has asked for the weight
+            return None
         if asks is nn.Module.zero_grad.__code__:  # of a module around the model, or within it
             if not getattr(self, "home").uses.has_gradients():
                 return None
@@ -140,6 +142,9 @@ class State(Protocol):
     def name_of(self, parameter: nn.Parameter) -> str:
         """Of a parameter in the store, or nothing."""
 
+    def require_idle(self, call: str) -> None:
+        """Ends a pass that was cut short. Throws within a step."""
+
 
 class Habits:
     """Methods and hooks of a model over a store. remove() takes them away."""
@@ -156,9 +161,14 @@ class Habits:
         def write(*given: Any) -> None:  # PyTorch marks the function
             self._write(*given)
 
+        def settle(module: nn.Module, prefix: str, _keep_vars: bool) -> None:
+            if self._is_outermost(module, prefix):
+                state.require_idle("state_dict")  # before it has tensors over what is in memory
+
         each: Any
         for each in model.modules():
             self._hooks += [
+                each.register_state_dict_pre_hook(settle),
                 each.register_state_dict_post_hook(write),
                 each.register_load_state_dict_pre_hook(self._read),
                 each.register_load_state_dict_post_hook(self._report),

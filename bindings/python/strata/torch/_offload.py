@@ -283,7 +283,7 @@ class Offloaded:
         are not named stay. Nothing happens where no gradient was made since the last step."""
         self._require_open("step")
         if self._uses.mode != "step" or not self._uses.has_gradients():
-            self._idle("step")
+            self.require_idle("step")
             if self._ranks.shards:
                 raise lib.UsageError(
                     "offload: step without a gradient, while other ranks may have one (give every rank "
@@ -326,15 +326,18 @@ class Offloaded:
                 "of torch.optim)"
             )
 
-    def _idle(self, call: str) -> None:
-        """Ends a pass without a backward, or drops a forward whose backward did not come."""
+    def require_idle(self, call: str) -> None:
+        """Ends a pass without a backward, or drops a forward whose backward did not come or that was cut
+        short. Throws within a step."""
         self._require_open(call)
         if self._uses.mode == "step" and self._uses.has_gradients():
             raise lib.UsageError(
                 f"offload: {call} within a step (call optimizer.step() before it, or zero_grad() to "
                 "drop the step)"
             )
-        self._binder.discard() if self._uses.mode == "step" else self._binder.unbind()
+        if self._uses.mode == "step" or self._binder.is_broken():
+            self._binder.discard()
+        self._binder.unbind()
         self._uses.end_forward()
 
     @contextmanager
@@ -342,7 +345,7 @@ class Offloaded:
         """Forwards without a backward, between steps: as torch.no_grad()."""
         with torch.no_grad():
             yield
-        self._idle("evaluating")
+        self.require_idle("evaluating")
 
     # ---- State
 
@@ -360,7 +363,7 @@ class Offloaded:
 
     def updates(self) -> int:
         """How many steps have updated the weights, those before a load() too."""
-        self._idle("updates")
+        self.require_idle("updates")
         return self.store.statistics().updates
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -369,7 +372,7 @@ class Offloaded:
 
     def plane(self, plane: str) -> dict[str, torch.Tensor]:
         """Copies of "weights", "exp_avg" or "exp_avg_sq" of all trained parameters by name, float32."""
-        self._idle("state_dict")
+        self.require_idle("state_dict")
         wanted = {name: (self._parameters[name].shape, torch.float32) for name in self._numbers}
         return self._copies.of(self.store, plane, wanted)
 
@@ -404,7 +407,7 @@ class Offloaded:
         here = [*self._unit_of, *self.kept]
         shapes = {name: self._parameters[name].shape for name in here}
         check_planes(planes, shapes, self._numbers if updates else ())
-        self._idle("load")
+        self.require_idle("load")
         missing = {name for name in here if name not in weights}
         is_loaded = self._is_loaded()
         if missing and not is_loaded:
@@ -430,12 +433,12 @@ class Offloaded:
 
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
         """Writes a checkpoint of trained weights and moments below the directory; returns its path."""
-        self._idle("save")
+        self.require_idle("save")
         return self.store.save(directory)
 
     def load(self, checkpoint: Union[str, "os.PathLike[str]"]) -> None:
         """Loads what save() wrote."""
-        self._idle("load")
+        self.require_idle("load")
         check_checkpoint(checkpoint)
         frozen = self._frozen() if self._is_loaded() else self._rescued
         if not frozen and not all(p.requires_grad for p in self._stored()):
@@ -457,7 +460,7 @@ class Offloaded:
 
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
-        self._idle("restore")
+        self.require_idle("restore")
         values = {**self._frozen(), **self.state_dict()}
         self.store._forget_views("restore")  # throws before anything changes
         self._give_back()
@@ -476,7 +479,7 @@ class Offloaded:
 
     def _frozen(self, wanted: Optional[set[str]] = None) -> dict[str, torch.Tensor]:
         """Copies of the weights that are not trained, which a pass shows."""
-        self._idle("reading weights")
+        self.require_idle("reading weights")
         found: dict[str, torch.Tensor] = {}
         names = {
             name
@@ -485,15 +488,19 @@ class Offloaded:
         }
         if not names:
             return found
-        with torch.no_grad():
-            self._uses.enter()
-            for name in names.intersection(self.kept):
-                found[name] = self._copied(self._parameters[name].data)
-            self._uses.each_forward(
-                lambda name, weights: found.setdefault(name, self._copied(weights))
-                if name in names and name not in found
-                else None
-            )
+        try:
+            with torch.no_grad():
+                self._uses.enter()
+                for name in names.intersection(self.kept):
+                    found[name] = self._copied(self._parameters[name].data)
+                self._uses.each_forward(
+                    lambda name, weights: found.setdefault(name, self._copied(weights))
+                    if name in names and name not in found
+                    else None
+                )
+        except BaseException:
+            self._uses.discard()
+            raise
         self._uses.end_forward()
         return found
 
