@@ -40,6 +40,9 @@ class Ranks:
         self.shards = shard and self._size > 1
         self._network = network
 
+    def are_one(self) -> bool:
+        return self._size == 1
+
     def options(self) -> dict[str, Any]:
         """What the store must know of the ranks."""
         return {"ranks": self._size} if self.shards else {}

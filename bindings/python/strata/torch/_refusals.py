@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Iterable
 
 import torch
+from torch import nn
 
 from .. import _library as lib
 from ._autograd import in_transform
@@ -26,6 +28,20 @@ def refuse_transforms() -> None:
             "offload: torch.func and torch.vmap cannot transform a model whose weights lie in a store "
             "(call restore() before, and offload the model again after)"
         )
+
+
+def refuse_parallel() -> None:
+    """Throws within a forward of DistributedDataParallel, which finds no gradients to average."""
+    wrapper = nn.parallel.DistributedDataParallel
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is wrapper.forward.__code__ and frame.f_locals["self"].process_group.size() > 1:
+            raise lib.UsageError(
+                "offload: DistributedDataParallel around the model: gradients go to the store as they are made, "
+                "and it would average none (give offload() the process group as group=, which averages them, "
+                "and leave DistributedDataParallel out)"
+            )
 
 
 def refuse_second_derivatives() -> None:

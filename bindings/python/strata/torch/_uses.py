@@ -16,6 +16,7 @@ from ._binder import drop_gradient, gradient_of, set_values, take_away
 from ._device import Streams, tensor_over
 from ._parts import Part
 from ._ranks import Ranks
+from ._refusals import refuse_parallel
 from ._saved import Slot
 
 KEPT = "(kept)"  # the unit of parameters that are in memory for a micro-batch
@@ -145,6 +146,8 @@ class StoreUses:
         is_step = torch.is_grad_enabled() or (
             self._model.training and self._begins_without_gradients
         )
+        if is_step and self._ranks.are_one():
+            refuse_parallel()
         self.mode = "step" if is_step else "forward"
         begin = self._store.begin if is_step else self._store.begin_forward
         try:
