@@ -145,3 +145,16 @@ def test_a_load_that_fails_in_its_middle_says_what_to_load(tmp_path, monkeypatch
     optimizer.load_state_dict(saved[1])
     step(model, state)
     assert_same(state_of(model, optimizer), following)
+
+
+def test_values_that_are_none_are_named_before_anything_is_lost(tmp_path):
+    model, state = offloaded(str(tmp_path))
+    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    step(model, state)
+    saved = state_of(model, optimizer)
+    for values in (model[0].bias, model[0].bias.data):
+        with pytest.raises(strata.UsageError, match="0.bias: load_state_dict uses it"):
+            model.load_state_dict({**saved[0], "0.bias": values})
+    with pytest.raises(RuntimeError, match="0.bias: a list .give a tensor"):
+        model.load_state_dict({**saved[0], "0.bias": [0.0] * 64})
+    assert_same(state_of(model, optimizer), saved)

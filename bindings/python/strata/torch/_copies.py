@@ -14,6 +14,7 @@ import torch
 
 from .. import _library as lib
 from .._store import Store
+from ._guard import require_values
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -103,6 +104,7 @@ def check_values(plane: str, name: str, values: Any, shape: torch.Size) -> None:
     """Throws where they are no tensor of that shape with values of its own."""
     if not isinstance(values, torch.Tensor):
         raise lib.ConfigError(f"load: {plane} of {name}: a {type(values).__name__} (give a tensor)")
+    require_values(values, torch.nn.Module.load_state_dict)
     if values.shape != shape and not (values.numel() == 1 and shape.numel() == 1):
         raise lib.ConfigError(
             f"load: {plane} of {name}: shape {tuple(values.shape)} is given, it has {tuple(shape)} "

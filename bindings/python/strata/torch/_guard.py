@@ -101,6 +101,12 @@ def _away(values: Any) -> Iterator[torch.Tensor]:
             yield from _away(value)
 
 
+def require_values(tensor: torch.Tensor, function: Any) -> None:
+    """Throws where a function, which is named, is given a weight that is not in memory."""
+    for away in _away([tensor]):
+        _refuse(away, function)
+
+
 def _is_away(home: Home, parameter: torch.Tensor) -> bool:
     try:
         return home.is_away(parameter)

@@ -225,7 +225,9 @@ class Habits:
                 continue
             given = state.pop(prefix + key)
             self._taken.add(prefix + key)
-            if given.shape == parameter.shape:
+            if not isinstance(given, torch.Tensor):
+                errors.append(f"{prefix + key}: a {type(given).__name__} (give a tensor)")
+            elif given.shape == parameter.shape:
                 found[name] = given
             else:
                 errors.append(
