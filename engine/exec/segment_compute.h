@@ -36,8 +36,8 @@ namespace strata::exec {
 //   projected        [N, (H+2K)D] f32, where Parts::sums_norms: part 0 of forward writes q, k and v
 //                    of own heads, and the branch's reads them. In backward the part of attention
 //                    writes the gradients of normed q and k, and of v, and the next reads them
-//   norm_sums        [2, N] f32 of q and k, where Parts::sums_norms: the former part writes those of
-//                    own heads (kernels/norm.h), the latter reads those of all ranks
+//   norm_sums        [2, N] f32 of q and k, where Parts::sums_norms: the former part writes those
+//                    of own heads (kernels/norm.h), the latter reads those of all ranks
 //   keys             [ranks, N, 2KD] f32, where context ranks share keys: k and v of each token.
 //                    Part 0 of forward writes own ones, others read all
 //   key_grads        the same of their gradients: the last part of backward writes all, the next

@@ -289,11 +289,6 @@ void norm_shared_back(const SegmentContext& context, const ProjectionOperands& k
   norm_heads_back(context, of_keys, own_keys, keys.width, rstd, grad_keys, keys.width);
 }
 
-// Of a kept interior.
-const float* sums_of(const SegmentContext& context, std::byte* interior) {
-  return floats_part(interior, context.layout.norm_sums);
-}
-
 // q, k and v of the part before, and the sums that all ranks have now.
 void take_projected(const SegmentContext& context, std::byte* interior) {
   const model::SegmentLayout& layout = context.layout;
@@ -341,9 +336,9 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
             branch_input(context, context.workspace(layout.normed), nullptr), projected);
   }
   const Interior turned = context.workspace(layout.turned);
-  const Columns in = context.parts.shares_keys
-                         ? turn_query(context, projected, turned)
-                         : turn(context, projected, turned, nullptr, sums_of(context, interior));
+  const Columns in = context.parts.shares_keys ? turn_query(context, projected, turned)
+                                               : turn(context, projected, turned, nullptr,
+                                                      floats_part(interior, layout.norm_sums));
   attend(context, interior, in);
   if (ends_before_output(context)) return;
   project(context, branch_operands(context, a.heads * a.head_size, layout.forward_scratch),
@@ -375,7 +370,7 @@ void attention_backward(const SegmentContext& context) {
   const Columns in = a.block.qk_norm == QkNorm::kNone
                          ? columns_of(context, projected)
                          : turn(context, projected, context.workspace(layout.turned_again),
-                                head_rstd, sums_of(context, interior));
+                                head_rstd, floats_part(interior, layout.norm_sums));
   attend_backward(context, interior, in, grad_attended, columns_of(context, grad_projected));
   if (context.parts.sums_norms) {
     return give_norm_sums(context, projected, head_rstd, grad_projected);
@@ -438,7 +433,7 @@ void norms_backward(const SegmentContext& context) {
   float* rstd = context.workspace_floats(layout.head_rstd);
   context.queue.copy(grad.data, context.call.projected,
                      context.tokens() * layout.width * bytes_of(context.interior));
-  for (const HeadNorm& norm : head_norms_of_all(context, sums_of(context, interior))) {
+  for (const HeadNorm& norm : head_norms_of_all(context, floats_part(interior, layout.norm_sums))) {
     norm_heads(context, norm, projected + norm.first, layout.width, normed, norm.cols, rstd);
   }
   for (const HeadNorm& norm : head_norms_of_all(context, context.call.norm_sums)) {

@@ -37,8 +37,8 @@ struct BatchShape {
 //   shares_keys   attention of context ranks. Forward: part 0 computes own keys and values, which
 //                 are gathered. Backward: the last part goes down to the gradients of all keys and
 //                 values, of whose sums each rank gets its own
-//   sums_norms    attention of a tensor slice, where norms of q and k run over all heads (and ranks do
-//                 not share keys). Forward: part 0 computes q, k and v of own heads and sums of
+//   sums_norms    attention of a tensor slice, where norms of q and k run over all heads (and ranks
+//                 do not share keys). Forward: part 0 computes q, k and v of own heads and sums of
 //                 squares, which are added up. Backward: the last part but a norm's goes down to
 //                 the gradients of normed q and k, and their sums are added up
 //   sums_branch   blocks of a tensor slice, which compute with the rows of all ranks. Forward: the
