@@ -104,8 +104,11 @@ def least(maker, loss, **more):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_losses_are_those_of_adamw_and_bits_those_of_a_resident_store(family, tmp_path):
     maker, loss = FAMILIES[family]
-    plain = made(maker)
+    plain, fused = made(maker), made(maker)
     expected = plain_losses(plain, STEPS, 2, loss)
+    of_fused = plain_losses(fused, STEPS, 2, loss, fused=True)
+    # Where PyTorch's own two AdamW round apart by more, as a router that decides on rounding does.
+    apart = max(abs(a - b) / b for a, b in zip(of_fused, expected))
     drive = options(2, nvme=str(tmp_path))
     seen, weights = [], []
     for given in (options(2), {**drive, "host_memory": least(maker, loss, **drive)}):
@@ -115,13 +118,15 @@ def test_losses_are_those_of_adamw_and_bits_those_of_a_resident_store(family, tm
         weights.append(model.state_dict())
         on_drive = state.store.statistics().nvme_bytes_written
         assert on_drive > 0 if "nvme" in given else on_drive == 0
-    assert seen[0] == pytest.approx(expected, rel=2e-5)
+    assert seen[0] == pytest.approx(expected, rel=max(2e-5, 2 * apart))
     assert seen[1] == seen[0]
     assert set(weights[0]) == set(plain.state_dict())
     for name, values in weights[0].items():
         assert torch.equal(values, weights[1][name])
         if not name.endswith("k_proj.bias"):  # whose gradient is zero but for rounding
-            torch.testing.assert_close(values, plain.state_dict()[name], rtol=1e-3, atol=1e-4)
+            of_plain = plain.state_dict()[name]
+            rounding = (fused.state_dict()[name] - of_plain).abs().max().item()
+            torch.testing.assert_close(values, of_plain, rtol=1e-3, atol=max(1e-4, 2 * rounding))
 
 
 def test_an_adapter_over_a_frozen_base_on_a_drive_has_the_bits_of_one_in_memory(tmp_path):

@@ -54,14 +54,14 @@ def new_model(**arguments):
     return Model(**arguments)
 
 
-def plain_losses(model, steps, micro_batches=1, loss=loss_of):
+def plain_losses(model, steps, micro_batches=1, loss=loss_of, fused=False):
     trained = [p for p in model.parameters() if p.requires_grad]
     decays = [p for p in trained if p.dim() >= 2]
     others = [p for p in trained if p.dim() < 2]
     groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     for parameter in trained:  # what is left out has gradients of zero
         parameter.grad = torch.zeros_like(parameter)
-    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.999), eps=1e-8)
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.999), eps=1e-8, fused=fused)
     losses = []
     for step in range(steps):
         for m in range(micro_batches):
