@@ -107,6 +107,9 @@ class Device {
   virtual const DeviceDescription& description() const = 0;
   virtual const DeviceOps& ops() const = 0;
 
+  // The NUMA node of the machine that is next to the device; -1 where none is known to be.
+  virtual int numa_node() const { return -1; }
+
   // Returns zeroed memory. Throws Error{kDoesNotFit}. The device must outlive its memory and its
   // queues.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;

@@ -29,8 +29,8 @@ using plan::Lane;
 
 constexpr Lane kIoLanes[] = {Lane::kReadWeights, Lane::kReadState, Lane::kWrite};
 
-memory::Arena make_arena(int64_t bytes) {
-  return bytes > 0 ? memory::Arena(bytes) : memory::Arena();
+memory::Arena make_arena(int64_t bytes, int numa_node = -1) {
+  return bytes > 0 ? memory::Arena(bytes, numa_node) : memory::Arena();
 }
 
 // Workspace for the norm of one rank's part of a chunk.
@@ -57,7 +57,7 @@ Executor::Impl::Impl(const plan::Plan& plan, const model::ModelSpec& spec,
     return plan.arenas.bytes[static_cast<size_t>(arena)];
   };
   open_device();
-  host_ = make_arena(bytes(plan::Arena::kHost));
+  host_ = make_arena(bytes(plan::Arena::kHost), device_ ? device_->numa_node() : -1);
   control_ = make_arena(bytes(plan::Arena::kControl));
   for (const plan::Holding& holding : plan.boundary) {
     if (holding.value.kind != plan::ValueKind::kDecision) continue;

@@ -2,8 +2,12 @@
 #include "engine/memory/arena.h"
 
 #include <fmt/format.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -33,6 +37,16 @@ void populate(std::byte* data, int64_t bytes) {
   }
 }
 
+// Of pages that are not there yet. Advice, too.
+void prefer_node(void* data, size_t bytes, int node) {
+  constexpr int kBits = 64;
+  std::array<uint64_t, 16> nodes = {};
+  if (node < 0 || node >= kBits * static_cast<int>(nodes.size())) return;
+  nodes[static_cast<size_t>(node / kBits)] = uint64_t{1} << (node % kBits);
+  // The kernel takes one bit less than it is told.
+  syscall(SYS_mbind, data, bytes, MPOL_PREFERRED, nodes.data(), kBits * nodes.size() + 1, 0);
+}
+
 }  // namespace
 
 void require_host_memory(int64_t bytes, const char* option) {
@@ -44,7 +58,7 @@ void require_host_memory(int64_t bytes, const char* option) {
                   limits.usable_reason(), format_bytes(limits.usable_bytes()), option));
 }
 
-Arena::Arena(int64_t bytes) : bytes_(round_up(bytes, kPageBytes)) {
+Arena::Arena(int64_t bytes, int numa_node) : bytes_(round_up(bytes, kPageBytes)) {
   STRATA_CHECK(bytes > 0);
   require_host_memory(bytes_);
   // Adds room to align, and a guard of at least one huge page on each side.
@@ -70,6 +84,7 @@ Arena::Arena(int64_t bytes) : bytes_(round_up(bytes, kPageBytes)) {
     // Advice may be refused without harm.
     madvise(data_, length, MADV_HUGEPAGE);
     madvise(data_, length, MADV_DONTDUMP);
+    prefer_node(data_, length, numa_node);
     populate(data_, bytes_);
   } catch (...) {
     release();

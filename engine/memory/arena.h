@@ -22,7 +22,9 @@ void require_host_memory(int64_t bytes, const char* option = "--host-memory");
 class Arena {
  public:
   Arena() = default;
-  explicit Arena(int64_t bytes);
+  // Pages come from NUMA node `numa_node` as long as that has some, unless it is negative or
+  // unknown to the system.
+  explicit Arena(int64_t bytes, int numa_node = -1);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;

@@ -4,9 +4,13 @@
 #include "engine/memory/arena.h"
 
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +32,33 @@ TEST(Arena, IsAlignedZeroAndPresent) {
       std::all_of(present.begin(), present.end(), [](unsigned char page) { return page & 1; }));
   EXPECT_TRUE(
       std::all_of(all.begin(), all.end(), [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+// The node of a page's policy, or -1 where it has none of its own.
+int preferred_node(const void* page) {
+  int mode = 0;
+  std::array<uint64_t, 16> nodes = {};
+  const long result =
+      syscall(SYS_get_mempolicy, &mode, nodes.data(), 64 * nodes.size(), page, MPOL_F_ADDR);
+  if (result != 0 || mode != MPOL_PREFERRED) return -1;
+  for (int node = 0; node < 64; ++node) {
+    if (nodes[0] >> node & 1) return node;
+  }
+  return -1;
+}
+
+TEST(Arena, PagesComeFromTheNodeThatIsAskedFor) {
+  const Arena anywhere(kMiB);
+  if (syscall(SYS_get_mempolicy, nullptr, nullptr, 0, nullptr, 0) != 0) {
+    GTEST_SKIP() << "the system has no NUMA policies";
+  }
+  EXPECT_EQ(preferred_node(anywhere.data()), -1);
+  const Arena near(3 * kMiB, 0);
+  EXPECT_EQ(preferred_node(near.data()), 0);
+  EXPECT_EQ(preferred_node(near.data() + near.bytes() - 1), 0);
+  const Arena of_none(kMiB, 1000);  // which no test machine has
+  EXPECT_EQ(preferred_node(of_none.data()), -1);
+  EXPECT_EQ(of_none.data()[0], std::byte{0});
 }
 
 TEST(Arena, SlotsAreViewsOfOneBlock) {

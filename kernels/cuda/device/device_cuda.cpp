@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
@@ -101,6 +103,17 @@ class Registered : public PinnedMemory {
   std::byte* const data_;
 };
 
+cudaDeviceProp properties_of(int index) {
+  cudaDeviceProp properties = {};
+  check(cudaGetDeviceProperties(&properties, index), fmt::format("device {}", index));
+  return properties;
+}
+
+std::string pci_of(const cudaDeviceProp& properties) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                     properties.pciDeviceID);
+}
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const PluginDeviceOptions& options)
@@ -116,6 +129,11 @@ class CudaDevice : public Device {
 #undef STRATA_OP
     };
     return kOps;
+  }
+  int numa_node() const override {
+    std::ifstream file("/sys/bus/pci/devices/" + pci_of(properties_of(index_)) + "/numa_node");
+    int node = -1;
+    return file >> node ? node : -1;
   }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     return std::make_unique<CudaMemory>(index_, bytes);
@@ -151,15 +169,13 @@ std::string version_text(int version) {
 }
 
 DeviceFacts facts_of(int index) {
-  cudaDeviceProp properties = {};
-  check(cudaGetDeviceProperties(&properties, index), fmt::format("device {}", index));
+  const cudaDeviceProp properties = properties_of(index);
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "version of the driver");
   check(cudaRuntimeGetVersion(&runtime), "version of the runtime");
   DeviceFacts facts;
   facts.name = properties.name;
-  facts.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
-                          properties.pciDeviceID);
+  facts.pci = pci_of(properties);
   facts.software =
       fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}",
                   properties.major, properties.minor, version_text(driver), version_text(runtime),
