@@ -27,6 +27,28 @@ inline void round_to_bf16(float* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = from_bf16(nearest_bf16(values[i]));
 }
 
+// to[i] = value(i), in stretches of a fixed length, of which compilers make vector instructions.
+template <typename To, typename Value>
+void fill_with(To* to, int64_t count, const Value& value) {
+  constexpr int64_t kWidth = 16;
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    std::array<To, kWidth> stretch;
+    for (int64_t k = 0; k < kWidth; ++k) stretch[static_cast<size_t>(k)] = value(i + k);
+    std::copy(stretch.begin(), stretch.end(), to + i);
+  }
+  for (; i < count; ++i) to[i] = value(i);
+}
+
+template <typename To, typename From>
+void convert(const From* from, To* to, int64_t count) {
+  if constexpr (std::is_same_v<To, From>) {
+    std::copy_n(from, count, to);
+  } else {
+    fill_with(to, count, [&](int64_t i) { return converted<To>(from[i]); });
+  }
+}
+
 // How sources nest: `near` of them at a time are of one machine, whose sums are then added, after
 // they have been rounded to bf16 if that is asked for.
 struct SumNesting {
@@ -49,22 +71,21 @@ void ordered_sum(std::span<const Source* const> sources, std::span<Output* const
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t n = std::min(kBlock, count - first);
     for (size_t machine = 0; machine < sources.size(); machine += near) {
-      auto& own = machine == 0 ? sum : more;
-      const Source* x = sources[machine] + first;
-      std::transform(x, x + n, own.begin(), converted<T, Source>);
+      T* const own = machine == 0 ? sum.data() : more.data();
+      convert(sources[machine] + first, own, n);
       for (const Source* source : sources.subspan(machine + 1, near - 1)) {
-        x = source + first;
-        for (int64_t i = 0; i < n; ++i) own[static_cast<size_t>(i)] += converted<T>(x[i]);
+        const Source* x = source + first;
+        fill_with(own, n, [&](int64_t i) { return own[i] + converted<T>(x[i]); });
       }
       if constexpr (std::is_same_v<T, float>) {
-        if (nesting.rounds) round_to_bf16(own.data(), n);
+        if (nesting.rounds) round_to_bf16(own, n);
       }
       if (machine == 0) continue;
-      for (size_t i = 0; i < static_cast<size_t>(n); ++i) sum[i] += more[i];
+      fill_with(sum.data(), n, [&](int64_t i) {
+        return sum[static_cast<size_t>(i)] + more[static_cast<size_t>(i)];
+      });
     }
-    for (Output* output : outputs) {
-      std::transform(sum.begin(), sum.begin() + n, output + first, converted<Output, T>);
-    }
+    for (Output* output : outputs) convert(sum.data(), output + first, n);
   }
 }
 
