@@ -153,9 +153,11 @@ class NestedSum {
       piece.room = reinterpret_cast<Wire*>(staging_.data()) + (between ? number % 2 : 0) * room;
       sum_machine(piece, out);
       if (!between) continue;
-      if (number > 0) sum_machines(pieces_[(number + 1) % 2], out);
+      between_.await();  // the piece before, which is summed while this one is under way
       begin_between(piece);
+      if (number > 0) sum_machines(pieces_[(number + 1) % 2], out);
     }
+    between_.await();
     if (between && number > 0) sum_machines(pieces_[(number + 1) % 2], out);
   }
 
@@ -257,7 +259,6 @@ class NestedSum {
   }
 
   void sum_machines(const Piece& piece, T* out) {
-    between_.await();
     T* const outputs[] = {out + piece.first};
     ordered_sum<T, Wire, T>(piece.received, outputs, length(piece, place_.rank));
   }
