@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long sums over ranks take: groups by Gloo, by shared memory and by MPI, and MPI's own
+// How long sums over ranks take: groups by TCP, by shared memory and by MPI, and MPI's own
 // MPI_Allreduce, which does not promise an order of additions. They take turns, so that other work
 // of the machine meets all.
 //
@@ -16,8 +16,8 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "engine/comm/group_gloo.h"
 #include "engine/comm/group_mpi.h"
+#include "engine/comm/group_tcp.h"
 #include "engine/comm/job_server.h"
 
 namespace strata {
@@ -86,12 +86,12 @@ void run(int rounds, const std::vector<int64_t>& sizes) {
   {
     comm::JobStore store(
         {.address = address.data(), .secret = secret, .rank = mpi->rank(), .size = mpi->size()});
-    const auto by_gloo = comm::make_gloo_group(store, {.name = "gloo"});
+    const auto by_tcp = comm::make_tcp_group(store, {.name = "tcp"});
     const auto by_memory =
-        comm::make_gloo_group(store, {.name = "memory", .ranks_on_node = mpi->size()});
+        comm::make_tcp_group(store, {.name = "memory", .ranks_on_node = mpi->size()});
     const auto by_mpi = comm::make_mpi_group(store, *mpi, {.name = "mpi"});
     std::vector<Contender> all = {
-        {"gloo", [&](float* data, int64_t count) { by_gloo->all_reduce_sum(data, count); }},
+        {"tcp", [&](float* data, int64_t count) { by_tcp->all_reduce_sum(data, count); }},
         {"memory", [&](float* data, int64_t count) { by_memory->all_reduce_sum(data, count); }},
         {"mpi", [&](float* data, int64_t count) { by_mpi->all_reduce_sum(data, count); }},
         {"MPI_Allreduce", [&](float* data, int64_t count) {

@@ -19,7 +19,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/comm/gather_each.h"
-#include "engine/comm/group_gloo.h"
+#include "engine/comm/group_tcp.h"
 #include "engine/comm/job_server.h"
 
 namespace strata {
@@ -67,7 +67,7 @@ void run(char** arguments, int count) {
         comm::JobServerOptions{.address = address, .secret = kSecret, .size = ranks});
   }
   comm::JobStore store({.address = address, .secret = kSecret, .rank = rank, .size = ranks});
-  const auto group = comm::make_gloo_group(store, {}, own_address);
+  const auto group = comm::make_tcp_group(store, {}, own_address);
   for (int i = 5; i < count; ++i) measure(*group, std::atoll(arguments[i]), seconds);
   group->barrier();
 }

@@ -6,7 +6,6 @@ find_package(PkgConfig REQUIRED)
 find_package(fmt REQUIRED)
 find_package(TBB REQUIRED)
 find_package(hwy REQUIRED)
-find_package(Gloo REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 # Only to ask oneDNN, which Debian builds on it, to stay on the calling thread.
 find_package(OpenMP REQUIRED)

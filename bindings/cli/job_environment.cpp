@@ -85,7 +85,7 @@ void require_mpi_starter(const config::Options& options,
   if (started && started->launcher == 0) return;
   throw Error(ErrorCode::kConfig,
               fmt::format("collectives: mpi: {} (start them with mpirun -n {} strata "
-                          "train --collectives mpi, or use --collectives gloo)",
+                          "train --collectives mpi, or use --collectives tcp)",
                           started ? "strata launch started these ranks, and MPI does not know them"
                                   : "these ranks are threads, which exchange without it",
                           options.ranks));

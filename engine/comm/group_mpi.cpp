@@ -41,7 +41,7 @@ std::unique_ptr<MpiProcess> start_mpi(JobStore& store, const std::string& folder
   const MpiPlugin* plugin = load_mpi_plugin(folder, why);
   if (plugin == nullptr) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("collectives: mpi: {}; or use --collectives gloo", why));
+                fmt::format("collectives: mpi: {}; or use --collectives tcp", why));
   }
   // The start of MPI may wait for all ranks, and no stop of the job ends that.
   meet(store, "start");
@@ -63,7 +63,7 @@ std::unique_ptr<Group> make_mpi_group(JobStore& store, MpiProcess& mpi, Exchange
   if (number > mpi.number_max()) {
     throw Error(ErrorCode::kDoesNotFit,
                 fmt::format("collectives: mpi: {} groups, and this MPI has tags for {} (use "
-                            "--collectives gloo)",
+                            "--collectives tcp)",
                             number, mpi.number_max()));
   }
   auto link = mpi.link({.ranks = options.ranks, .own = rank, .number = number});

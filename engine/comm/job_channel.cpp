@@ -48,8 +48,8 @@ Digest take_digest(std::string_view& in) {
 }
 
 [[noreturn]] void refuse_bytes(const std::string& cause) {
-  throw Error(ErrorCode::kPeer, "job store: connection: " + cause +
-                                    " (does something else use its port, or change its bytes?)");
+  throw Error(ErrorCode::kPeer,
+              "connection: " + cause + " (does something else use its port, or change its bytes?)");
 }
 
 void take_magic(std::string_view& in) {
@@ -174,7 +174,7 @@ void JobChannel::take_proof() {
   if (!equal_in_constant_time(derive("client's proof"), in_)) {
     out_.append(kVerdictBytes, '\0');
     expect(State::kRefused, 1);
-    throw Error(ErrorCode::kConfig, "job store: connection: the client has another secret");
+    throw Error(ErrorCode::kConfig, "connection: the client has another secret");
   }
   out_.push_back(kAccepted);
   out_ += view(derive("server's proof"));
@@ -184,12 +184,12 @@ void JobChannel::take_proof() {
 void JobChannel::take_verdict() {
   if (in_[0] != kAccepted) {
     throw Error(ErrorCode::kConfig,
-                "job store: secret: the server has another one (give the same secret to all "
+                "secret: the server has another one (give the same secret to all "
                 "processes of the job)");
   }
   if (!equal_in_constant_time(derive("server's proof"), std::string_view(in_).substr(1))) {
     throw Error(ErrorCode::kConfig,
-                "job store: secret: the server does not know it (is this the server of another "
+                "secret: the server does not know it (is this the server of another "
                 "job, or is something between it and this process?)");
   }
   open();

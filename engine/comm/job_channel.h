@@ -51,7 +51,7 @@ void check_secret(const std::string& secret);
 
 // One end of a connection between a rank and the job's server, without the socket: the handshake in
 // which both prove that they know the job's secret, then messages with a MAC and a counter each.
-// README.md has the format.
+// README.md has the format. Two ranks of a group use the handshake alone (tcp_meeting.h).
 //
 // Memory: buffers of less than 100 bytes before the handshake is over; then what has come of one
 // message, and what has not been fetched by next() and sent. Nothing is allocated for a length that
@@ -74,7 +74,9 @@ class JobChannel {
   Client who() const { return client_; }
 
   void take(std::string_view bytes);  // bytes that came from the other end
-  std::optional<JobMessage> next();   // the messages among them, in order
+  // How many bytes belong to what the other end must say next.
+  size_t missing() const { return item_bytes_ - in_.size(); }
+  std::optional<JobMessage> next();  // the messages among them, in order
   void send(const JobMessage& message);
 
   std::string_view outgoing() const { return std::string_view(out_).substr(out_begin_); }

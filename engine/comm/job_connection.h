@@ -15,6 +15,9 @@ struct JobConnection {
   // has closed the connection, nothing when none has come. Failure: that of Socket::read_some and
   // JobChannel::take.
   std::optional<size_t> read();
+  // Goes on with the handshake, and reads nothing that comes behind it. Returns whether the channel
+  // is open and all is written. Failure: the same, and Error (kPeer) when the other end closes.
+  bool shake_hands();
   // Writes what the socket takes without waiting; the rest stays. Failure: that of
   // Socket::write_some.
   void write();

@@ -96,6 +96,10 @@ JobStore::~JobStore() {
   thread_.join();
 }
 
+std::string JobStore::secret_for(const std::string& purpose) const {
+  return std::string(view(hmac_sha256(options_.secret, "a secret for " + purpose)));
+}
+
 void JobStore::set(const std::string& key, std::string value) {
   answered("set", {.kind = Kind::kSet, .key = key, .value = std::move(value)});
 }

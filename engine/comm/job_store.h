@@ -48,6 +48,8 @@ class JobStore {
   int size() const { return options_.size; }
   // The address by which this machine reaches the server's, without a port.
   const std::string& own_host() const { return own_host_; }
+  // What only ranks of the job can know, another one for each purpose.
+  std::string secret_for(const std::string& purpose) const;
 
   void set(const std::string& key, std::string value);
   // Waits until the key is set. `owner` is the rank that sets it, when that is known, for messages.

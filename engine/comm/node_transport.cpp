@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kLooks = 100;  // for a ring before it sleeps, some microseconds
 constexpr double kSleepS = 0.5;
-constexpr const char* kNone = "none";  // the name of memory that could not be made
+constexpr double kBaseSleepS = 0.5e-3;  // while the other transport has transfers, too
+constexpr const char* kNone = "none";   // the name of memory that could not be made
 
 }  // namespace
 
@@ -154,11 +155,13 @@ NodeTransport::Driven NodeTransport::drive(const IsDone& is_done,
     if (is_done()) return Driven::kDone;
     if (interrupted) return Driven::kInterrupted;
     if (closed_) throw std::runtime_error("it is closed");
+    const bool base_moves = base_ && base_->advance();
     if (moved) continue;
     const std::chrono::duration<double> left = end - Clock::now();
     if (left.count() <= 0) return Driven::kLate;
     for (int i = 0; i < kLooks && bell.rings() == seen; ++i) _mm_pause();
-    if (bell.rings() == seen) bell.sleep(seen, std::min(left.count(), kSleepS));
+    const double longest_s = base_moves ? kBaseSleepS : kSleepS;
+    if (bell.rings() == seen) bell.sleep(seen, std::min(left.count(), longest_s));
   }
 }
 

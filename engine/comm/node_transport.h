@@ -15,9 +15,9 @@ namespace strata::comm {
 
 // Moves bytes between ranks of one machine through memory that they share, and between all others
 // by another transport. A byte is copied twice, and no thread is needed: whoever waits for one
-// transfer moves the bytes of all that share memory. A wait for the other transport comes after
-// those, so a rank must not begin a transfer within its machine that ends only after one between
-// machines which it awaits first.
+// transfer moves the bytes of all that share memory, and lets the other transport move what it can.
+// A wait for the other transport comes after those, so a rank must not begin a transfer within its
+// machine that ends only after one between machines which it awaits first.
 class NodeTransport final : public Transport {
  public:
   // `peers`: by place in the group, a rank's memory, and null for this one and for those on other

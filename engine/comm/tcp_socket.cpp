@@ -73,7 +73,11 @@ void set_up(const Socket& socket) {
                             "network",
                             kUnansweredS));
   }
-  throw system_error(ErrorCode::kPeer, "job store: connection", error);
+  throw system_error(ErrorCode::kPeer, "connection", error);
+}
+
+[[noreturn]] void throw_closed() {
+  throw Error(ErrorCode::kPeer, "the other end closed it");
 }
 
 Endpoint endpoint_of(const sockaddr& address) {
@@ -101,6 +105,20 @@ bool is_closed(int error) {
   return error == ECONNRESET || error == EPIPE;
 }
 
+msghdr message_of(std::span<iovec> parts) {
+  msghdr message = {};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return message;
+}
+
+std::optional<size_t> count_of(ssize_t result) {
+  if (result >= 0) return static_cast<size_t>(result);
+  if (would_wait(errno)) return std::nullopt;
+  if (is_closed(errno)) throw_closed();
+  throw_broken(errno);
+}
+
 }  // namespace
 
 Socket::~Socket() {
@@ -120,6 +138,33 @@ std::optional<size_t> Socket::write_some(std::string_view bytes) const {
   if (count >= 0) return static_cast<size_t>(count);
   if (would_wait(errno) || is_closed(errno)) return std::nullopt;
   throw_broken(errno);
+}
+
+std::optional<size_t> Socket::read_parts(std::span<iovec> parts) const {
+  msghdr message = message_of(parts);
+  const ssize_t count = ::recvmsg(fd_, &message, 0);
+  if (count == 0) throw_closed();
+  return count_of(count);
+}
+
+std::optional<size_t> Socket::write_parts(std::span<iovec> parts) const {
+  const msghdr message = message_of(parts);
+  return count_of(::sendmsg(fd_, &message, MSG_NOSIGNAL));
+}
+
+// With TCP_USER_TIMEOUT the kernel also gives up a connection whose other end is there and does not
+// read. Without it, only probes of a connection that has nothing to send notice a lost machine.
+void Socket::allow_pauses() const {
+  set_option(*this, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+  set_option(*this, IPPROTO_TCP, TCP_KEEPCNT, kUnansweredS / kProbeS);
+}
+
+void Socket::wake_at(int bytes) const {
+  set_option(*this, SOL_SOCKET, SO_RCVLOWAT, bytes);
+}
+
+void Socket::shut() const {
+  static_cast<void>(::shutdown(fd_, SHUT_RDWR));
 }
 
 Endpoint parse_endpoint(const std::string& text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/uio.h>
 
 #include <optional>
 #include <span>
@@ -28,6 +29,17 @@ class Socket {
   // machine's kernel answers nothing for 6 s. A write causes no SIGPIPE.
   std::optional<size_t> read_some(std::span<char> room) const;
   std::optional<size_t> write_some(std::string_view bytes) const;
+  // The same for bytes in several places, and a connection that the other end closed is an Error.
+  std::optional<size_t> read_parts(std::span<iovec> parts) const;
+  std::optional<size_t> write_parts(std::span<iovec> parts) const;
+
+  // The other end may leave bytes unread for as long as it likes; its machine still must answer
+  // where this end waits for bytes.
+  void allow_pauses() const;
+  // poll() finds nothing to read before so many bytes have come, or the connection has ended.
+  void wake_at(int bytes) const;
+  // Both directions end, also for another thread that uses the socket.
+  void shut() const;
 
  private:
   int fd_;

@@ -30,6 +30,9 @@ class Transport {
   virtual ~Transport() = default;
   virtual std::unique_ptr<Transfer> send(int peer, const void* data, int64_t bytes) = 0;
   virtual std::unique_ptr<Transfer> receive(int peer, void* data, int64_t bytes) = 0;
+  // Moves what it can move without a wait, for a thread that waits for something else. True:
+  // transfers are under way that go on only by this call or by a wait.
+  virtual bool advance() { return false; }
   virtual void close() = 0;  // for good; transfers that are under way fail
 };
 

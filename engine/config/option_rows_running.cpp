@@ -16,7 +16,7 @@ constexpr auto kOptimizerModes =
     words<OptimizerMode::kInBackward>("auto", "deferred", "in-backward");
 constexpr auto kActivations = words<Activations::kKeep>("auto", "recompute", "keep");
 constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "threads");
-constexpr auto kCollectives = words<Collectives::kMpi>("gloo", "mpi");
+constexpr auto kCollectives = words<Collectives::kMpi>("tcp", "mpi");
 constexpr auto kReduceDtypes = words<DType::kBF16>("fp32", "bf16");
 constexpr auto kPipelineSchedules = words<PipelineSchedule::kGpipe>("1f1b", "gpipe");
 constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
@@ -130,8 +130,8 @@ constexpr OptionRow kRunning[] = {
      "traffic and changes numbers.",
      kReduceDtypes},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
-     "What ranks that are processes exchange data by: gloo uses TCP; mpi uses the network of the "
-     "MPI whose mpirun starts them.",
+     "What ranks that are processes exchange data by: tcp, or mpi, which is the network of the MPI "
+     "whose mpirun starts them.",
      kCollectives},
 
     {"eval-every", kInt, &O::eval_every, kTrain, kSaving, "N", "steps", kFromZero, "never",

@@ -126,8 +126,13 @@ std::string_view other_word(const OptionRow& row, const std::string& text) {
   return nearest_name(text, row.choices);
 }
 
+// A choice as tables print it, or as it was called when older files and run records were written.
+std::string today_word(const std::string& given) {
+  return given == "io_uring" ? "uring" : given == "gloo" ? "tcp" : given;
+}
+
 std::string assign_enum(const OptionRow& row, const std::string& given, Options& options) {
-  const std::string text = given == "io_uring" ? "uring" : given;  // as tables print it
+  const std::string text = today_word(given);
   const auto found = std::find(row.choices.begin(), row.choices.end(), text);
   if (found == row.choices.end()) {
     return "is unknown" + did_you_mean(other_word(row, text));

@@ -50,7 +50,7 @@ enum class OptimizerMode : uint8_t { kAuto, kDeferred, kInBackward };
 enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 // What ranks that are processes exchange by.
-enum class Collectives : uint8_t { kGloo, kMpi };
+enum class Collectives : uint8_t { kTcp, kMpi };
 enum class PipelineSchedule : uint8_t { k1f1b, kGpipe };
 enum class ExportDtype : uint8_t { kSource, kFp32 };
 
@@ -138,7 +138,7 @@ struct Options {
   int64_t ranks = 1;    // with `launch`: of each machine
   int64_t zero_stage = 3;
   DType reduce_dtype = DType::kF32;  // or kBF16: of gradients on their way to other ranks
-  Collectives collectives = Collectives::kGloo;
+  Collectives collectives = Collectives::kTcp;
   int64_t tensor_ranks = 1;      // ranks that slice every block among them and have the same data
   int64_t context_ranks = 1;     // ranks that each have a part of every sequence
   int64_t pipeline_ranks = 1;    // ranks that divide the blocks, and have the same data

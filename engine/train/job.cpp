@@ -15,7 +15,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "engine/comm/group_gloo.h"
+#include "engine/comm/group_tcp.h"
 #include "engine/comm/message_auth.h"
 #include "engine/comm/tcp_socket.h"
 #include "engine/train/directory_mark.h"
@@ -267,7 +267,7 @@ std::unique_ptr<comm::Group> Job::connect(comm::ExchangeOptions group) {
   if (mpi_) return comm::make_mpi_group(*store_, *mpi_, group);
   const std::string address =
       place_.interface.empty() ? store_->own_host() : comm::host_of(place_.interface);
-  return comm::make_gloo_group(*store_, group, address);
+  return comm::make_tcp_group(*store_, group, address);
 }
 
 RankGroups Job::join(const plan::Mesh& mesh, const comm::GroupOptions& options, double connect_s) {

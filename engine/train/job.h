@@ -36,7 +36,7 @@ struct MeetingPlace {
   int ranks = 1;
   int ranks_on_node = 1;
   double deadline_s = 300;  // in which all come
-  config::Collectives collectives = config::Collectives::kGloo;
+  config::Collectives collectives = config::Collectives::kTcp;
   std::string plugin_path = {};  // the folder of plugins; empty: the usual places
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of Gloo groups as processes that are killed, stopped and resumed: the others end in time,
+// Ranks of groups by TCP as processes that are killed, stopped and resumed: the others end in time,
 // and say which rank it was and why. They exchange by TCP, by memory, or some by either.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <csignal>
 #include <deque>
 
-#include "engine/comm/group_gloo.h"
+#include "engine/comm/group_tcp.h"
 #include "engine/comm/node_transport.h"
 #include "tests/comm/rank_process.h"
 
@@ -46,7 +46,7 @@ void ProcessesOnNode::check_signal(const test::JobOfProcesses& job, int number, 
       const auto member = job.join(r);
       ExchangeOptions sixty = options();
       sixty.group.deadline_s = 60;
-      const auto group = make_gloo_group(*member.store, sixty);
+      const auto group = make_tcp_group(*member.store, sixty);
       job.mark("ready" + std::to_string(r));
       return sum_until(*group, words);
     });
@@ -85,7 +85,7 @@ TEST_P(ProcessesOnNode, AJobThatIsStoppedAsAWholeGoesOn) {
   for (int r = 0; r < kRanks; ++r) {
     ranks.emplace_back([&, r] {
       const auto member = job.join(r);
-      const auto group = make_gloo_group(*member.store, options());
+      const auto group = make_tcp_group(*member.store, options());
       job.mark("ready" + std::to_string(r));
       job.await("resumed");
       double ranks_here = 1;
@@ -111,7 +111,7 @@ TEST_P(ProcessesOnNode, AProcessThatIsKilledBeforeItConnectsEndsTheConnectingOfO
       job.mark("ready" + std::to_string(r));
       if (r == 1) std::this_thread::sleep_for(std::chrono::hours(1));
       try {
-        make_gloo_group(*member.store, options());
+        make_tcp_group(*member.store, options());
       } catch (const Error& error) {
         return std::string(error.what()).find("rank 1 is gone") != std::string::npos ? ""
                                                                                      : error.what();
@@ -139,7 +139,7 @@ TEST(NodeTransport, RanksOfWhichOneCannotShareMemoryExchangeByTcp) {
       ExchangeOptions options = {.name = "alone", .ranks = {0, 1, 2}, .ranks_on_node = kRanks};
       if (meet_on_node(*member.store, options, r).transport) return "memory is shared";
       options.name = "all";
-      const auto group = make_gloo_group(*member.store, options);
+      const auto group = make_tcp_group(*member.store, options);
       double ranks_here = 1;
       group->all_reduce_sum(&ranks_here, 1);
       group->barrier();

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/comm/group_gloo.h"
 #include "engine/comm/group_local.h"
+#include "engine/comm/group_tcp.h"
 #include "engine/comm/job_server.h"
 #include "engine/comm/job_store.h"
 #include "tests/comm/job_support.h"
@@ -20,13 +20,13 @@
 // The ranks of a group, whatever they exchange by, for tests of what all groups do.
 namespace strata::comm {
 
-// kGloo: each rank as on a machine of its own; kMemory: all on one; kMixed: two on each.
-enum class Backend : uint8_t { kLocal, kGloo, kMemory, kMixed, kMpi };
+// kTcp: each rank as on a machine of its own; kMemory: all on one; kMixed: two on each.
+enum class Backend : uint8_t { kLocal, kTcp, kMemory, kMixed, kMpi };
 
-// Of processes that exchange by Gloo or by memory; 0: other ranks.
+// Of processes that exchange by TCP or by memory; 0: other ranks.
 inline int ranks_on_node(Backend backend, int count) {
   switch (backend) {
-    case Backend::kGloo:
+    case Backend::kTcp:
       return 1;
     case Backend::kMemory:
       return count;
@@ -94,7 +94,7 @@ inline std::vector<std::string> run_threads(int count, int on_node, const GroupO
         if (on_node > 0) {
           auto& store = stores[static_cast<size_t>(r)];
           store = std::make_unique<JobStore>(options_of(server, r, count));
-          group = make_gloo_group(*store, {.ranks_on_node = on_node, .group = options});
+          group = make_tcp_group(*store, {.ranks_on_node = on_node, .group = options});
         }
         body(*group);
       });

@@ -254,9 +254,9 @@ TEST_P(GroupOf, AbortWakesAllAndNamesTheRank) {
 
 TEST_P(GroupOf, AbortWakesASenderAndAReceiver) {
   const auto errors = run_ranks(3, {}, [](Group& group) {
-    std::vector<char> words(1 << 20);  // a send of fewer may end before its receiver comes
-    if (group.rank() == 0) group.send({words.data(), 1 << 20, 2, 0});
-    if (group.rank() == 1) group.recv({words.data(), 1 << 20, 2, 0});
+    std::vector<char> words(64 << 20);  // a send of fewer may end before its receiver comes
+    if (group.rank() == 0) group.send({words.data(), 64 << 20, 2, 0});
+    if (group.rank() == 1) group.recv({words.data(), 64 << 20, 2, 0});
     if (group.rank() == 2) group.abort("interrupted");
   });
   EXPECT_TRUE(errors[0].ends_with(": rank 2 stopped: interrupted")) << errors[0];
@@ -395,11 +395,11 @@ TEST_P(GroupOf, CountsWhatItSends) {
 }
 
 std::string name_of(const testing::TestParamInfo<Backend>& given) {
-  return std::array{"local", "gloo", "memory", "mixed", "mpi"}.at(static_cast<size_t>(given.param));
+  return std::array{"local", "tcp", "memory", "mixed", "mpi"}.at(static_cast<size_t>(given.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupOf,
-                         testing::Values(Backend::kLocal, Backend::kGloo, Backend::kMemory,
+                         testing::Values(Backend::kLocal, Backend::kTcp, Backend::kMemory,
                                          Backend::kMixed),
                          name_of);
 // Where mpirun has started this process: GroupMpi.PassesTheTestsOfAllGroups.

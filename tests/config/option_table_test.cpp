@@ -47,6 +47,8 @@ TEST(OptionTable, ChoicesCoverTheirEnumerators) {
   EXPECT_EQ(options.io, IoBackend::kThreads);
   assign(*find_option("collectives"), {"mpi"}, options);
   EXPECT_EQ(options.collectives, Collectives::kMpi);
+  assign(*find_option("collectives"), {"gloo"}, options);  // as older files and run records say it
+  EXPECT_EQ(options.collectives, Collectives::kTcp);
   assign(*find_option("device"), {"cuda"}, options);
   EXPECT_EQ(options.device, Device::kCuda);
   assign(*find_option("offload"), {"nvme"}, options);

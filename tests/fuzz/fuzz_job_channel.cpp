@@ -40,6 +40,7 @@ int give(JobChannel end, std::string_view bytes) {
       const size_t count = std::min<size_t>(bytes.size(), 1 + bytes.size() / 2);
       end.take(bytes.substr(0, count));
       bytes.remove_prefix(count);
+      STRATA_CHECK(end.missing() > 0);
     }
   } catch (const strata::Error& error) {
     STRATA_CHECK(error.code() == strata::ErrorCode::kPeer ||

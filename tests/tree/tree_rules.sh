@@ -56,7 +56,6 @@ xxhash\.h                       io/
 pcre2\.h                        engine/model/name_pattern|engine/text/
 utf8proc\.h                     engine/text/
 sentencepiece                   engine/text/
-gloo/                           engine/comm/group_gloo
 mpi\.h                          engine/comm/mpi/|benchmarks/collectives_bench
 openssl/                        engine/comm/message_auth
 nccl\.h                         engine/comm/group_nccl
