@@ -179,10 +179,12 @@ class ExchangeGroup final : public Group {
       if (bytes > 0) begin(peer, data, bytes, false);
     }
 
-    void await() {
+    size_t under_way() const { return open_.size(); }
+    void await() { await(open_.size()); }
+    void await(size_t count) {
       const auto end = Clock::now() + to_duration(group_.deadline_s_);
-      for (size_t i = 0; i < open_.size(); ++i) await_one(i, end);
-      open_.clear();
+      for (size_t i = 0; i < count; ++i) await_one(i, end);
+      open_.erase(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(count));
     }
 
    private:

@@ -18,7 +18,8 @@
 // in order, then the machines in order.
 //
 // `Transfers` begins transfers by send(rank, data, bytes) and receive(rank, data, bytes), and
-// await() ends them. Transfers within a machine and those between machines are given apart.
+// await() ends all of those that are under_way(), or the first so many. Transfers within a machine
+// and those between machines are given apart.
 namespace strata::comm {
 
 struct NestPlace {
@@ -142,34 +143,39 @@ class NestedSum {
     part_numel_ = part_numel;
     count_ = count;
     const bool between = place_.nodes() > 1;
-    const int64_t most = kPieceBytes / (between ? 2 : 1) / static_cast<int64_t>(sizeof(T));
+    const int64_t depth = between ? kDepth : 1;
+    const int64_t most = kPieceBytes / depth / static_cast<int64_t>(sizeof(T));
     longest_ = std::min(part_numel, most);
     const int64_t room = rooms() * longest_;
-    staging_.resize(static_cast<size_t>(room * (between ? 2 : 1)) * sizeof(Wire));
+    staging_.resize(static_cast<size_t>(room * depth) * sizeof(Wire));
     int64_t number = 0;
     for (int64_t first = 0; first < part_numel; first += longest_, ++number) {
-      Piece& piece = pieces_[number % 2];
+      Piece& piece = pieces_[number % kDepth];
+      if (between && number >= kDepth) sum_machines(piece, out);  // which it was before
       piece.first = first;
-      piece.room = reinterpret_cast<Wire*>(staging_.data()) + (between ? number % 2 : 0) * room;
+      piece.room = reinterpret_cast<Wire*>(staging_.data()) + number % depth * room;
       sum_machine(piece, out);
-      if (!between) continue;
-      between_.await();  // the piece before, which is summed while this one is under way
-      begin_between(piece);
-      if (number > 0) sum_machines(pieces_[(number + 1) % 2], out);
+      if (between) begin_between(piece);
     }
-    between_.await();
-    if (between && number > 0) sum_machines(pieces_[(number + 1) % 2], out);
+    if (!between) return;
+    for (int64_t last = std::max<int64_t>(number - kDepth, 0); last < number; ++last) {
+      sum_machines(pieces_[last % kDepth], out);
+    }
   }
 
  private:
   static constexpr bool kRounds = !std::is_same_v<T, Wire>;
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
+  // Pieces that are under way between machines at once, each a part of those bytes. While one of
+  // them is summed, the others move, also when another rank is late by some of them.
+  static constexpr int64_t kDepth = 4;
 
   struct Piece {
     int64_t first = 0;                  // in each part
     Wire* room = nullptr;               // what is left of the staging
     std::vector<const Wire*> sums;      // of this machine, by machine whose part it is
     std::vector<const Wire*> received;  // of this rank's part, by machine
+    size_t transfers = 0;               // between machines
   };
 
   // Stretches of the longest piece that wait at once.
@@ -248,6 +254,7 @@ class NestedSum {
 
   void begin_between(Piece& piece) {
     piece.received = piece.sums;
+    const size_t before = between_.under_way();
     const auto node_of = [&](int peer) { return static_cast<size_t>(peer / place_.near); };
     place_.each_far([&](int peer) {
       Wire* room = take_room(piece);
@@ -256,9 +263,12 @@ class NestedSum {
     });
     place_.each_far(
         [&](int peer) { between_.send(peer, piece.sums[node_of(peer)], bytes(piece, peer)); });
+    piece.transfers = between_.under_way() - before;
   }
 
+  // Of the oldest piece that is under way.
   void sum_machines(const Piece& piece, T* out) {
+    between_.await(piece.transfers);
     T* const outputs[] = {out + piece.first};
     ordered_sum<T, Wire, T>(piece.received, outputs, length(piece, place_.rank));
   }
@@ -272,7 +282,7 @@ class NestedSum {
   int64_t part_numel_ = 0;
   int64_t count_ = 0;
   int64_t longest_ = 1;
-  std::array<Piece, 2> pieces_;
+  std::array<Piece, kDepth> pieces_;
 };
 
 }  // namespace strata::comm
