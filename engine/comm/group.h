@@ -38,7 +38,7 @@ struct Message {
   void* data = nullptr;  // only read by send
   int64_t bytes = 0;
   int peer = 0;
-  int tag = 0;
+  int64_t tag = 0;
 };
 
 struct GroupOptions {

@@ -31,7 +31,7 @@ class Rendezvous {
     const void* data = nullptr;
     int64_t bytes = 0;
     int to = -1;
-    int tag = 0;
+    int64_t tag = 0;
   };
   // Returns when the receiver is done with the message's data.
   void post(int from, const PostedMessage& message);

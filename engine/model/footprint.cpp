@@ -202,12 +202,15 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
   kernels::require_possible(device);
   const bool norms_heads = spec.architecture.block.qk_norm == QkNorm::kProjection;
   if (spec.tensor.ranks > 1 && norms_heads && (shape.context.ranks > 1 || !device.row_sums)) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("tensor-ranks: {}: this model has norms over all heads of q and k, "
-                            "whose sums {} (leave --tensor-ranks out)",
-                            spec.tensor.ranks,
-                            device.row_sums ? "context ranks do not exchange"
-                                            : "the kernels of the device do not exchange"));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("tensor-ranks: {}: this model has norms over all heads of q and k, "
+                    "whose sums {}",
+                    spec.tensor.ranks,
+                    device.row_sums ? "context ranks do not exchange (leave --tensor-ranks or "
+                                      "--context-ranks out)"
+                                    : "the kernels of the device do not exchange (leave "
+                                      "--tensor-ranks out, or use --device cpu)"));
   }
   if (shape.context.ranks > 1 && (!device.contexts || device.interior != DType::kF32)) {
     throw Error(

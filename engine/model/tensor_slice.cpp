@@ -96,21 +96,19 @@ TokenRange own_tokens(const ModelSpec& spec) {
 }
 
 void require_sliceable(const Architecture& a, int ranks) {
+  const bool norms_heads = a.block.qk_norm == QkNorm::kProjection;  // each once
   const auto refuse = [&](const std::string& why) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("tensor-ranks: {}: {} (give a number that divides heads and feed-forward "
-                    "columns, and divides key-value heads or is a multiple of them)",
-                    ranks, why));
+    throw Error(ErrorCode::kConfig,
+                fmt::format("tensor-ranks: {}: {} (give a number that divides heads and "
+                            "feed-forward columns, and divides key-value heads{})",
+                            ranks, why, norms_heads ? "" : " or is a multiple of them"));
   };
   const auto divide = [&](const char* what, int64_t count) {
     if (count % ranks != 0) refuse(fmt::format("the model has {} {}", count, what));
   };
   divide("heads", a.heads);
-  const bool norms_heads = a.block.qk_norm == QkNorm::kProjection;  // each once
   if (norms_heads || ranks % a.kv_heads != 0) divide("key-value heads", a.kv_heads);
   divide("feed-forward columns", a.feed_forward);
-  if (a.vocabulary < ranks) refuse(fmt::format("the model has {} tokens", a.vocabulary));
 }
 
 ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice, bool cuts_vocabulary) {
@@ -118,6 +116,11 @@ ModelSpec tensor_slice(const ModelSpec& whole, const TensorSlice& slice, bool cu
   require_sliceable(whole.architecture, slice.ranks);
   ModelSpec spec = whole;
   if (slice.ranks == 1) return spec;
+  if (cuts_vocabulary && spec.architecture.vocabulary < slice.ranks) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("tensor-ranks: {0}: the model has {1} tokens (give at most {1})",
+                            slice.ranks, spec.architecture.vocabulary));
+  }
   spec.tensor = slice;
   spec.tensor.cuts_vocabulary = cuts_vocabulary;
   spec.architecture.heads /= slice.ranks;

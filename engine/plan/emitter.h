@@ -18,7 +18,7 @@ class Emitter {
   Program finish(bool follows_itself);
 
   // Ops on lanes of is_comm_lane() that have no number yet get numbers from here on, ascending.
-  void number_from(int32_t number) { next_number_ = number; }
+  void number_from(int64_t number) { next_number_ = number; }
 
   // The reference is valid until close().
   Op& open(OpKind kind, Lane lane, int segment);
@@ -33,7 +33,7 @@ class Emitter {
   TwoSides sides_;
   Program program_;
   Dependencies dependencies_;
-  int32_t next_number_ = 0;
+  int64_t next_number_ = 0;
 };
 
 }  // namespace strata::plan

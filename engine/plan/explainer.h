@@ -20,8 +20,9 @@ namespace strata::plan {
 // write, N comm, I comm_inner, T comm_stage, P update); `?` predicated; kind; segment and chunks;
 // micro-batches and planes with their generation; slots read > written; waits, where 'C2 is all but
 // the last 2 ops of that lane in the step before. Slots: w weights, s the rest of the state, and by
-// segment g gradient (- consumed, + summed into), x output, d its gradient, i interior, b sum over
-// tensor ranks, a keys and values of context ranks or scores of tensor ranks, c cache; k workspace,
+// segment g gradient (- consumed, + summed into), x output, d its gradient (of either also the rows
+// of all tensor ranks), i interior, b sum over tensor ranks, a keys and values of context ranks, or
+// scores, heads before their norms or sums of these of tensor ranks, c cache; k workspace,
 // t tokens, targets or positions, r position table, l losses or logits, n norm partials, u
 // decision. A slot in device memory has a *.
 std::string explain(const Plan& plan, const model::ModelSpec& spec, ProgramName name);

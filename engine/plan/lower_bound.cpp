@@ -93,7 +93,8 @@ double least_flops(const LowerBoundInput& in, double budget, int passes) {
   for (size_t i = 0; i < in.footprints.size(); ++i) {
     const model::Footprint& print = in.footprints[i];
     const bool head = in.spec.segments[i].kind == model::SegmentKind::kHead;
-    flops += micro_batches * (print.backward_flops + (head ? 0 : print.forward_flops));
+    const double forward = head ? 0 : print.key_flops + print.forward_flops;
+    flops += micro_batches * (print.backward_flops + forward);
     if (print.interior_bytes == 0) continue;
     interiors.push_back({static_cast<double>(print.interior_bytes) * micro_batches / passes,
                          print.recompute_flops * micro_batches});

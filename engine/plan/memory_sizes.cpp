@@ -120,7 +120,9 @@ int64_t most_exchanged_bytes(const PlanInput& input, Lane lane) {
     const int64_t logits = input.shape.logit_rows() * input.spec->architecture.vocabulary * 4;
     most = std::max(logits, mesh.tensor * model::own_score_bytes(input.shape));
     most = std::max(most, mesh.tensor * model::branch_bytes(*input.spec, input.shape));
-    most = std::max(most, over_segments([&](int s) { return gradient_full_bytes(input, s); }));
+    most = std::max(most, over_segments([&](int s) {
+                      return input.spec->segments[s].whole_numel * kGradientWidth;
+                    }));
   }
   if (mesh.size_of(GroupName::kContext) > 1) {
     const int64_t keys = model::own_key_bytes(*input.spec, input.shape);

@@ -214,7 +214,7 @@ struct Op {
   // What ranks exchange between two parts is a value.
   int32_t part = 0;
   GroupName group = GroupName::kShard;        // of an op on a lane of is_comm_lane()
-  int32_t number = -1;                        // on a lane of is_comm_lane()
+  int64_t number = -1;                        // on a lane of is_comm_lane()
   uint32_t access_begin = 0, access_end = 0;  // into Program::accesses
   uint32_t wait_begin = 0, wait_end = 0;      // into Program::waits
   int64_t bytes = 0;  // moved by transfers and collectives; DRAM traffic of Optimize and norms

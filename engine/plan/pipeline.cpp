@@ -14,7 +14,7 @@
 namespace strata::plan {
 namespace {
 
-constexpr int kTicksMax = std::numeric_limits<int32_t>::max() / kNumbersOfTick - 1;
+constexpr int kTicksMax = std::numeric_limits<int32_t>::max() - 1;
 
 // The phases of all ranks in their order, with ticks.
 class Timetable {
@@ -201,7 +201,7 @@ WindowsAtOnce windows_at_once(const Places& places, bool is_first, bool is_last,
 
 }  // namespace
 
-int32_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window) {
+int64_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window) {
   STRATA_CHECK(micro_batch_in_window < kMessageNumbers);
   const int rank = route.rank_of(sender.section);
   const bool closes_odd_ring = route.ranks % 2 == 1 && route.sections() > route.ranks;
@@ -210,7 +210,7 @@ int32_t number_of(const model::Route& route, const Phase& sender, int micro_batc
   return first_number_of(sender.tick) + kind * kMessageNumbers + micro_batch_in_window;
 }
 
-int32_t number_of_norm_sum(const StageSchedule& schedule) {
+int64_t number_of_norm_sum(const StageSchedule& schedule) {
   return first_number_of(schedule.ticks) + 8 * kMessageNumbers;
 }
 

@@ -50,15 +50,15 @@ StageSchedule schedule_stage(const model::Route& route, int rank, const Windows&
 // ranks of one stage come first, then messages forward, then those back. Messages of each direction
 // come in the order of three colors of their senders, of which neighbours on the ring of ranks have
 // different ones. So no two messages of a rank have one number.
-inline constexpr int kNumbersOfTick = 1 << 17;
-inline constexpr int kMessageNumbers = kNumbersOfTick / 16;
-inline constexpr int32_t first_number_of(int tick) {
+inline constexpr int64_t kNumbersOfTick = int64_t{1} << 32;  // more than a plan has ops
+inline constexpr int64_t kMessageNumbers = kNumbersOfTick / 16;
+inline constexpr int64_t first_number_of(int tick) {
   return tick * kNumbersOfTick;
 }
-int32_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window);
+int64_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window);
 
 // The number of the sum of all stages' norm partials, which follows all else.
-int32_t number_of_norm_sum(const StageSchedule& schedule);
+int64_t number_of_norm_sum(const StageSchedule& schedule);
 
 // The time from the begin of a step to its end on all ranks, which take section_s for each section
 // when they wait for no other: `forward_share` of that in forward phases, and as long in each

@@ -384,6 +384,9 @@ class Simulation {
     for (const Op& op : program_.ops) {
       if (!runs(op)) continue;
       result_.bytes[at(op.lane)] += op.bytes;
+      const bool reads_files = op.kind == OpKind::kConvert;
+      result_.reads_files |= reads_files;
+      result_.uses_nvme |= is_io_lane(op.lane) && !reads_files;
       result_.flops += op.flops;
     }
     if (ended_ < options_.copies && !program_.ops.empty()) {

@@ -66,6 +66,8 @@ struct SimulationResult {
   Stall stall;
 
   std::array<int64_t, kLaneCount> bytes = {};  // of one copy, skipped ops left out
+  bool uses_nvme = false,
+       reads_files = false;  // what the drives do: scratch, the model's own files
   double flops = 0;
   std::vector<double> copy_end_s;    // from the start of the first copy
   std::vector<PredictedTime> times;  // of op i of copy c at [c * ops + i]

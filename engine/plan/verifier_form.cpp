@@ -50,7 +50,7 @@ bool check_lanes(const Facts& facts, const Program& program, Reporter& reporter)
     return false;
   };
   std::array<size_t, kLaneCount> next = {};
-  int32_t collectives = 0;
+  int64_t collectives = 0;
   const bool staged = facts.plan.mesh.pipeline > 1;  // then check_stages() checks numbers
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const size_t lane = static_cast<size_t>(program.ops[i].lane);
@@ -61,7 +61,7 @@ bool check_lanes(const Facts& facts, const Program& program, Reporter& reporter)
                  fmt::format("not at place {} of the list of lane {}", next[lane], lane));
     }
     const bool numbered = is_comm_lane(program.ops[i].lane);
-    const int32_t number = numbered ? collectives++ : -1;
+    const int64_t number = numbered ? collectives++ : -1;
     if ((!staged || !numbered) && program.ops[i].number != number) {
       return bad(static_cast<int64_t>(i),
                  fmt::format("an op of number {}, which is not {}", program.ops[i].number, number));

@@ -29,7 +29,7 @@ class StageCheck {
 
   struct Wanted {
     OpKind kind;
-    int32_t number;
+    int64_t number;
     int micro_batch;
     Phase sender;
   };

@@ -45,11 +45,17 @@ std::string identity_of(const plan::Plan& plan) {
   return text;
 }
 
+// Whether the drives do nothing but read frozen weights from the model's own files.
+bool reads_files_alone(const plan::SimulationResult& result) {
+  return result.reads_files && !result.uses_nvme;
+}
+
 }  // namespace
 
 std::vector<BusyPart> parts_of(const plan::SimulationResult& result) {
   std::vector<BusyPart> parts = {{"compute", plan::kComputeWorks},
-                                 {"NVMe drives", plan::kDrivesRead | plan::kDrivesWrite},
+                                 {reads_files_alone(result) ? "model files" : "NVMe drives",
+                                  plan::kDrivesRead | plan::kDrivesWrite},
                                  {"optimizer", plan::kOptimizerWorks},
                                  {"device link", plan::kLinkMoves},
                                  {"collectives", plan::kRanksExchange}};
@@ -75,6 +81,7 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
   const BusyPart& longest = limits.front();
   if (limits.size() > 1) return fmt::format("{} and {}", longest.name, limits[1].name);
   if ((longest.workers & plan::kDrivesRead) == 0) return longest.name;
+  if (reads_files_alone(result)) return "reads of the model's files";
   const double read_s = result.any_works_s(plan::kDrivesRead);
   const double write_s = result.any_works_s(plan::kDrivesWrite);
   return write_s < read_s / 10   ? "NVMe reads"

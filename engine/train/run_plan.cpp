@@ -179,10 +179,11 @@ model::BatchShape shape_of(const config::Options& options) {
 
 // Of a rank. It grows with segments times micro-batches, and with chunks.
 int64_t ops_of(const plan::PlanInput& input) {
+  const int64_t of_pass = input.mesh.tensor > 1 ? 14 : 5;
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
-  const auto chunks =
-      static_cast<int64_t>(shard::make_layout(*input.spec, input.mesh.shards()).chunks.size());
-  return segments * (5 * input.micro_batches + 12 + 10 * (input.windows.count - 1)) + 10 * chunks;
+  const auto chunks = std::ssize(shard::make_layout(*input.spec, input.mesh.shards()).chunks);
+  const int64_t of_windows = 10 * (input.windows.count - 1);
+  return segments * (of_pass * input.micro_batches + 12 + of_windows) + 10 * chunks;
 }
 
 // The buffer for loading or exporting weights, and one more for frozen weights that steps read from

@@ -73,6 +73,17 @@ TEST(Pipeline, ManyWindowsHaveASchedule) {
   }
 }
 
+// A window may have as many collectives as a plan has ops: tensor ranks have eight of them for each
+// layer and micro-batch.
+TEST(Pipeline, NumbersOfATickLeaveRoomForAllCollectivesOfAWindow) {
+  constexpr int64_t kMostOps = int64_t{1} << 22;  // train/run_plan.cpp
+  const model::Route route = {.ranks = 4};
+  for (const int tick : {0, 1, 100000}) {
+    EXPECT_GT(number_of(route, {false, 0, 0, tick}, 0), first_number_of(tick) + kMostOps);
+    EXPECT_LT(number_of(route, {true, 3, 0, tick}, 1 << 20), first_number_of(tick + 1));
+  }
+}
+
 // With windows that the ranks divide, ranks wait only for the first window and the last.
 TEST(Pipeline, ChunksDivideTheWaitOfStages) {
   for (const int ranks : {2, 4, 8}) {

@@ -254,6 +254,11 @@ TEST(PlanReport, TheDrivesAreBusyWhileEitherDirectionMoves) {
   EXPECT_EQ(bottleneck_of(result), "NVMe writes");
   std::swap(result.working_s[kDrivesWrite], result.working_s[kDrivesRead]);
   EXPECT_EQ(bottleneck_of(result), "NVMe reads");
+  result.reads_files = result.uses_nvme = true;
+  EXPECT_EQ(bottleneck_of(result), "NVMe reads");
+  result.uses_nvme = false;
+  EXPECT_EQ(bottleneck_of(result), "reads of the model's files");
+  EXPECT_STREQ(parts_of(result).front().name, "model files");
 }
 
 TEST(PlanTable, TotalsAreThoseOfAllSteps) {
