@@ -111,11 +111,11 @@ class StageCheck {
   // has completed all ops with smaller numbers, and there it waits for no other. So it begins on
   // each of them, and completes.
   void check_numbers() {
-    std::array<std::vector<int32_t>, kLaneCount> largest;  // that the first ops of a lane need
+    std::array<std::vector<int64_t>, kLaneCount> largest;  // that the first ops of a lane need
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
-      std::vector<int32_t>& own = largest[static_cast<size_t>(op.lane)];
-      int32_t needed = own.empty() ? -1 : own.back();
+      std::vector<int64_t>& own = largest[static_cast<size_t>(op.lane)];
+      int64_t needed = own.empty() ? -1 : own.back();
       for (const Wait& wait : program_.waits_of(op)) {
         if (wait.count <= 0) continue;
         needed = std::max(needed, largest[static_cast<size_t>(wait.lane)][wait.count - 1]);

@@ -35,7 +35,7 @@ void expect_schedule(const model::Route& route, const Windows& windows) {
     EXPECT_LT((ticks[{backward && !turns, turns ? section : from, window}]), tick);
   }
   for (int rank = 0; rank < route.ranks; ++rank) {
-    std::set<int32_t> numbers;
+    std::set<int64_t> numbers;
     const StageSchedule schedule = schedule_stage(route, rank, windows, true);
     const auto add = [&](const Phase& sender) {
       EXPECT_TRUE(numbers.insert(number_of(route, sender, 0)).second);
