@@ -177,7 +177,7 @@ class Offloaded:
                 "offload: example: its loss depends on no trained parameter of the model (return the loss "
                 "that this model computes)"
             )
-        trained = [name for name in [*self._unit_of, *self.kept] if self._parameters[name].requires_grad]
+        trained = [name for name in self._stored() if self._parameters[name].requires_grad]
         self._numbers = {name: index + 1 for index, name in enumerate(trained)}
         units = self._units({unit for use in order for unit in use.units})
         self.store = Store(units, self._options, order=order, may_leave_out=True)
@@ -354,8 +354,9 @@ class Offloaded:
         name = self._binder.name_of(parameter)
         return name if name in self._unit_of or name in self.kept else ""
 
-    def _stored(self) -> list[nn.Parameter]:
-        return [self._parameters[name] for name in [*self._unit_of, *self.kept]]
+    def _stored(self) -> list[str]:
+        """Names of what is in the store, in the order of the model."""
+        return [name for name in self._parameters if name in self._unit_of or name in self.kept]
 
     def trained_parameters(self) -> list[nn.Parameter]:
         """The parameters that step() updates, in the order of the model."""
@@ -404,7 +405,7 @@ class Offloaded:
     ) -> None:
         """Replaces weights by name, and moments and their count of updates where they are given."""
         planes = {"weights": weights, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
-        here = [*self._unit_of, *self.kept]
+        here = self._stored()
         shapes = {name: self._parameters[name].shape for name in here}
         check_planes(planes, shapes, self._numbers if updates else ())
         self.require_idle("load")
@@ -441,7 +442,7 @@ class Offloaded:
         self.require_idle("load")
         check_checkpoint(checkpoint)
         frozen = self._frozen() if self._is_loaded() else self._rescued
-        if not frozen and not all(p.requires_grad for p in self._stored()):
+        if not frozen and not all(self._parameters[name].requires_grad for name in self._stored()):
             raise lib.UsageError(
                 "offload: load: an earlier failure lost the weights that are not trained (offload the "
                 "model again, from its files)"
@@ -483,7 +484,7 @@ class Offloaded:
         found: dict[str, torch.Tensor] = {}
         names = {
             name
-            for name in [*self._unit_of, *self.kept]
+            for name in self._stored()
             if not self._parameters[name].requires_grad and (wanted is None or name in wanted)
         }
         if not names:

@@ -92,7 +92,9 @@ class Optimizer(torch.optim.Optimizer):
                     "Optimizer: a parameter that is not in the store (it is none of the offloaded "
                     "model, or the example does not use it)"
                 )
-        super().add_param_group({**param_group, "params": trained})
+        super().add_param_group(
+            {**param_group, "params": trained, "param_names": self._names_of(trained)}
+        )
 
     def step(
         self, closure: Optional[Callable[[], Any]] = None, *, gradient_scale: float = 1.0
@@ -160,7 +162,7 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Groups, and copies of all moments, with bfloat16 weights also of their float32 masters; or
         with `checkpoints` the path of a checkpoint, which has all of these."""
-        packed: dict[str, Any] = {**super().state_dict(), "strata_names": self._names()}
+        packed: dict[str, Any] = super().state_dict()
         updates = self._store_of.updates()
         if updates == 0:
             return packed
@@ -196,12 +198,13 @@ class Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what state_dict() gave, or the state of torch.optim.AdamW. A state that cannot be
         loaded is refused before anything changes. What state_dict() gave may have parameters that are
-        frozen now; they are left out. Load the model's own state_dict() before it: with bfloat16 weights
+        frozen now; they are left out. A state whose groups have "param_names" is loaded by name, any other
+        by the order of parameters. Load the model's own state_dict() before it: with bfloat16 weights
         that would replace the exact masters, which this one has, by rounded ones."""
         groups, state = self._matched(state_dict)
         self._check_groups(groups)
         if "strata_checkpoint" in state_dict:
-            if groups is not state_dict["param_groups"]:
+            if _sizes_of(groups) != _sizes_of(state_dict["param_groups"]):
                 raise lib.ConfigError(
                     "Optimizer.load_state_dict: a checkpoint of the store with parameters that are "
                     "frozen now (load what state_dict() of an optimizer without checkpoints= gave)"
@@ -212,22 +215,31 @@ class Optimizer(torch.optim.Optimizer):
         super().load_state_dict({"state": {}, "param_groups": groups})
 
     def _matched(self, given: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[int, Any]]:
-        """The groups and state of a state_dict(), without parameters that are not in these groups."""
+        """The groups and state of a state_dict(), with the parameters of these groups in their order where
+        it has names."""
         groups: list[dict[str, Any]] = given["param_groups"]
         state: dict[int, Any] = given["state"]
-        names, own = given.get("strata_names", []), self._names()
-        if set(names) == set(own) or not set(names).issuperset(own):
+        names = _names_by_index(given)
+        if not names or len(groups) != len(self.param_groups):
             return groups, state
-        fewer = [
-            {**group, "params": [index for index in group["params"] if names[index] in own]}
-            for group in groups
-        ]
-        there = [index for group in fewer for index in group["params"]]
-        if [names[index] for index in there] != own:
-            return groups, state  # in other groups
-        for group in fewer:
-            group["params"] = [there.index(index) for index in group["params"]]
-        return fewer, {there.index(index): of for index, of in state.items() if index in there}
+        there: list[int] = []  # indices in the state by those of these groups
+        matched = []
+        for number, (group, own) in enumerate(zip(groups, self.param_groups)):
+            indices = {names.get(index): index for index in group["params"]}
+            known = self._names_of(own["params"])
+            for name in known:
+                if name not in indices:
+                    raise lib.ConfigError(
+                        f"Optimizer.load_state_dict: {name}: group {number} of the state does not have it, "
+                        f"but {_some(indices)} (make the optimizer with the same groups; parameters that "
+                        "state_dict() has may be frozen, but none may be new; a state without "
+                        '"param_names" is loaded by the order of parameters)'
+                    )
+            first = len(there)
+            there += [indices[name] for name in known]
+            params = list(range(first, len(there)))
+            matched.append({**group, "params": params, "param_names": known})
+        return matched, {new: state[old] for new, old in enumerate(there) if old in state}
 
     def _load_planes(self, state: dict[int, Any]) -> None:
         if not state and self._store_of.updates() == 0:
@@ -244,8 +256,7 @@ class Optimizer(torch.optim.Optimizer):
         self._store_of.reload(planes["master"], planes["exp_avg"], planes["exp_avg_sq"], updates)
 
     def _check_groups(self, groups: list[dict[str, Any]]) -> None:
-        given = [len(group["params"]) for group in groups]
-        own = [len(group["params"]) for group in self.param_groups]
+        given, own = _sizes_of(groups), _sizes_of(self.param_groups)
         if given != own:
             raise lib.ConfigError(
                 f"Optimizer.load_state_dict: groups of {given} parameters are given, these are of "
@@ -286,12 +297,31 @@ class Optimizer(torch.optim.Optimizer):
             )
         return moved
 
-    def _names(self) -> list[str]:
-        """By the index that a parameter has in a state_dict()."""
-        return [self._store_of.name_of(parameter) for parameter in self._parameters()]
+    def _names_of(self, parameters: Iterable[nn.Parameter]) -> list[str]:
+        return [self._store_of.name_of(parameter) for parameter in parameters]
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
+
+
+def _sizes_of(groups: list[dict[str, Any]]) -> list[int]:
+    return [len(group["params"]) for group in groups]
+
+
+def _names_by_index(given: dict[str, Any]) -> dict[int, str]:
+    """Names of parameters in a state_dict() by their indices; none where it lacks some."""
+    groups = given["param_groups"]
+    names = given.get("strata_names")  # of all groups, as older versions wrote them
+    if names is None:
+        names = [name for group in groups for name in group.get("param_names", ())]
+    indices = [index for group in groups for index in group["params"]]
+    return dict(zip(indices, names)) if len(names) == len(indices) else {}
+
+
+def _some(names: Iterable[Any]) -> str:
+    """The first of them, for a message."""
+    known = [str(name) for name in names]
+    return ", ".join(known[:3]) + (", ..." if len(known) > 3 else "") or "none"
 
 
 def _refuse_other(signs: list[str], where: str) -> None:
