@@ -491,7 +491,7 @@ class Offloaded:
             return found
         try:
             with torch.no_grad():
-                self._uses.enter()
+                self._uses.enter_forward()
                 for name in names.intersection(self.kept):
                     found[name] = self._copied(self._parameters[name].data)
                 self._uses.each_forward(

@@ -76,6 +76,10 @@ class StoreUses:
         if self.mode is None:
             self._begin()
 
+    def enter_forward(self) -> None:
+        """Begins a pass that only reads weights, whether or not the model trains. None has begun."""
+        self._begin_as("forward")
+
     def acquire(self, units: list[str], which: str) -> dict[str, Slot]:
         index = self._find(units, which)
         if index is None and which == "forward":
@@ -148,8 +152,11 @@ class StoreUses:
         )
         if is_step and self._ranks.are_one():
             refuse_parallel()
-        self.mode = "step" if is_step else "forward"
-        begin = self._store.begin if is_step else self._store.begin_forward
+        self._begin_as("step" if is_step else "forward")
+
+    def _begin_as(self, mode: str) -> None:
+        self.mode = mode
+        begin = self._store.begin if mode == "step" else self._store.begin_forward
         try:
             begin()
         except lib.UsageError:  # an interrupt came after the store had begun
