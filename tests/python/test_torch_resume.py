@@ -253,3 +253,55 @@ def test_a_saved_state_is_never_written_over(tmp_path):
         optimizer.load_state_dict(state)
         now = model.state_dict()
         assert all(torch.equal(now[name], values) for name, values in weights.items())
+
+
+def bytes_below(directory):
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def test_a_checkpoint_of_an_earlier_part_of_the_run_is_never_replaced(tmp_path):
+    model, optimizer = offloaded()
+    state = optimizer._store_of
+    train(model, optimizer, [0])
+    first = state.save(tmp_path)
+    assert state.save(tmp_path) == first  # its own, of the same step
+    train(model, optimizer, [1])
+    state.save(tmp_path)
+    saved, weights, files = optimizer.state_dict(), model.state_dict(), bytes_below(tmp_path)
+    model, optimizer = offloaded()
+    state = optimizer._store_of
+    model.load_state_dict(weights)
+    optimizer.load_state_dict(saved)
+    for step in (2, 3):  # a next part, whose first step is step-000001
+        train(model, optimizer, [step])
+        with pytest.raises(strata.ConfigError, match="step-00000.: it is there .*another directory, such as .*/from-"):
+            state.save(str(tmp_path))
+    assert bytes_below(tmp_path) == files
+    train(model, optimizer, [4])
+    assert state.save(tmp_path).endswith("step-000003")
+    state.load(first)
+    assert state.save(tmp_path) == first
+    train(model, optimizer, [5])
+    with pytest.raises(strata.ConfigError, match="step-000002: it is there"):
+        state.save(tmp_path)
+    assert state.updates() == 2
+    path = state.save(tmp_path / "from-000002")
+    before = copy.deepcopy(model.state_dict())
+    train(model, optimizer, [6])
+    model.load_state_dict(new_model().state_dict())
+    state.load(path)
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
+def test_a_checkpoint_of_another_run_is_never_replaced(tmp_path):
+    for seed in range(2):
+        model, optimizer = offloaded()
+        train(model, optimizer, [seed])
+        if seed == 0:
+            optimizer._store_of.save(tmp_path)
+            files = bytes_below(tmp_path)
+    with pytest.raises(strata.ConfigError, match="step-000001: it is there already"):
+        optimizer._store_of.save(tmp_path)
+    assert bytes_below(tmp_path) == files
+    with pytest.raises(strata.ConfigError, match="save: 3 .give a path"):
+        optimizer._store_of.save(3)

@@ -76,6 +76,7 @@ class Offloaded:
         self._copies = Copies(self._options.get("nvme"))
         self.betas = _betas_of(self._options["betas"])
         self.eps = float(self._options["eps"])
+        self._saved: set[str] = set()  # checkpoints of this state since it was loaded
         self._rescued: dict[str, torch.Tensor] = {}  # frozen weights that a failed load lost
         before = {name: p.data for name, p in model.named_parameters()}
         gradients = {name: p.grad for name, p in model.named_parameters()}
@@ -423,6 +424,7 @@ class Offloaded:
             known = {**self.state_dict(), **known}
         if updates is None:
             updates = self.store.statistics().updates if is_loaded else 0
+        self._saved.clear()
         if updates == 0:
             self.store.load(fill_of(known))
             return
@@ -433,12 +435,29 @@ class Offloaded:
         )
 
     def save(self, directory: Union[str, "os.PathLike[str]"]) -> str:
-        """Writes a checkpoint of trained weights and moments below the directory; returns its path."""
+        """Writes a checkpoint of trained weights and moments below the directory; returns its path.
+
+        It is named by the steps since offload(), to which load() adds those of its checkpoint;
+        load_state_dict() of the model or the optimizer begins again from 0. A checkpoint that this
+        state did not save itself since the last of these calls, or load, is never replaced: that is an
+        error before anything changes, for which another directory is the way out."""
         self.require_idle("save")
-        return self.store.save(directory)
+        above = os.path.realpath(os.fsdecode(lib.path_of(directory, "save")))
+        counts = self.store.statistics()
+        path = os.path.join(above, f"step-{counts.steps:06d}")
+        if self.first_of_ranks(os.path.exists(path) and path not in self._saved):
+            raise lib.ConfigError(
+                f"offload: save: {path}: it is there already, and this state did not save it since the last "
+                "offload() or load (give another directory, such as "
+                f"{os.path.join(above, f'from-{counts.updates:06d}')}: steps count from 0 again after "
+                "load_state_dict(), and go on after load(path) of a checkpoint)"
+            )
+        saved = self.store.save(directory)
+        self._saved.add(path)
+        return saved
 
     def load(self, checkpoint: Union[str, "os.PathLike[str]"]) -> None:
-        """Loads what save() wrote."""
+        """Loads what save() wrote, with its count of steps."""
         self.require_idle("load")
         check_checkpoint(checkpoint)
         frozen = self._frozen() if self._is_loaded() else self._rescued
@@ -449,6 +468,7 @@ class Offloaded:
             )
         try:
             self.store.load(fill_of(frozen) if frozen else None, checkpoint)
+            self._saved = {os.path.realpath(checkpoint)}
         finally:
             self._rescued = {} if self._is_loaded() else frozen
 
