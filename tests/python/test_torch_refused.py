@@ -108,3 +108,22 @@ def test_a_forward_that_is_refused_in_its_middle_leaves_a_step_to_be_dropped():
     state.zero_grad()
     loss_of(model, 0).backward()
     assert state.step(1e-2).applied
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"keep": ["nope"]}, "keep: nope: no parameter of the model .give names of"),
+        ({"new": ["nope"]}, "new: nope: no parameter, buffer or module"),
+        ({"parts": ["blocks.0"]}, "parts: .'blocks.0'. .give pairs of a name and a module"),
+        ({"options": ["host_memory"]}, "options: .'host_memory'. .give values by name"),
+        ({"model": lambda tokens: tokens}, "model: a function .give a torch.nn.Module"),
+    ],
+)
+def test_what_offload_is_given_is_checked_before_anything_changes(given, words):
+    model = new_model()
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    given = {"model": model, "example": lambda: loss_of(model, 0), "options": options(), **given}
+    with pytest.raises(strata.ConfigError, match="offload: " + words):
+        strata.torch.offload(**given)
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())

@@ -92,4 +92,4 @@ def offload(
         raise ConfigError(f"offload: keep: the text {keep!r} (give a list of names)")
     directory = None if weights is None else os.fspath(weights)
     ranks = Ranks(group, shard, network)
-    return Offloaded(model, example, options, parts, directory, keep, ranks, device, new)
+    return Offloaded(model, example, options, parts, directory, list(keep), ranks, device, new)

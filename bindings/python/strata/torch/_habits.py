@@ -109,6 +109,8 @@ def _name_of(parameter: Any) -> str:
 
 def check_model(model: nn.Module) -> None:
     """Throws where it has nothing to move to a store, or is over one already."""
+    if not isinstance(model, nn.Module):
+        raise lib.ConfigError(f"offload: model: a {type(model).__name__} (give a torch.nn.Module)")
     if next(model.parameters(), None) is None:
         raise lib.ConfigError("offload: the model has no parameters (give one that has)")
     for name, parameter in model.named_parameters():

@@ -22,10 +22,10 @@ from ._binder import Binder, take_away
 from ._copies import Copies, Tensors, check_planes, fill_of
 from ._device import Buffers, Given, device_of, options_of
 from ._habits import Habits, check_model, refuse_other_training
-from ._parts import Part, parts_of
+from ._parts import Part, check_parts, parts_of
 from ._ranks import Ranks
 from ._recorder import Recorder, evaluated, record
-from ._source import FileSource, ModuleSource, Source, check_source, fill, materialize
+from ._source import FileSource, ModuleSource, Source, check_kept, check_source, checked_names, fill, materialize
 from ._uses import KEPT, StoreUses
 
 Example = Callable[[], torch.Tensor]
@@ -56,6 +56,10 @@ class Offloaded:
         new: Collection[str] = (),
     ) -> None:
         check_model(model)
+        lib.require(isinstance(options or {}, Mapping), "offload: options", options, "values by name")
+        check_parts(parts or [])
+        check_kept(model, keep)
+        checked_names(model, new)
         gc.collect()  # of models that are gone, whose cycles hold stores with memory and directories
         self.model = model
         self.device = device_of(model, device)

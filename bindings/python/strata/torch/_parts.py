@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import _library as lib
+
 
 class Part:
     """A module that is brought to memory while it computes, and the units that its parameters are
@@ -47,6 +49,16 @@ def parts_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
     visit("", model)
     return found
+
+
+def check_parts(parts: Any) -> None:
+    """Throws where they are not pairs as those of parts_of()."""
+    are_pairs = isinstance(parts, (list, tuple)) and all(
+        isinstance(each, (list, tuple)) and len(each) == 2 and isinstance(each[1], nn.Module)
+        for each in parts
+    )
+    wanted = "pairs of a name and a module, such as parts_of(model) returns"
+    lib.require(are_pairs, "offload: parts", parts, wanted)
 
 
 def _is_list(module: nn.Module) -> bool:

@@ -215,6 +215,16 @@ def checked_names(model: nn.Module, new: Collection[str]) -> Collection[str]:
     return new
 
 
+def check_kept(model: nn.Module, keep: Collection[str]) -> None:
+    """Throws for a name that no parameter has."""
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    for each in keep:
+        if each not in names:
+            raise lib.ConfigError(
+                f"offload: keep: {each}: no parameter of the model (give names of model.named_parameters())"
+            )
+
+
 def fill(source: Source, name: str, first: int, out: "np.ndarray") -> None:
     """Fills out[n] with the elements from `first` on, in float32."""
     values = source.values(name).reshape(-1)[first : first + out.size]
