@@ -138,8 +138,8 @@ void Executor::Impl::run_reduce(const plan::Op& op, const Instance& instance) {
   if (op.group == plan::GroupName::kPipeline) return sum_norms(op, program);
   if (op.segment < 0) return reduce_norms(op, program);
   const ValueKind kind = program.accesses_of(op).front().value.kind;
-  if (op.group == plan::GroupName::kContext || plan::is_branch(kind))
-    return sum_to_own(op, program);
+  const bool keeps_own = op.group == plan::GroupName::kContext || plan::is_branch(kind);
+  if (keeps_own) return sum_to_own(op, program);
   if (op.group == plan::GroupName::kTensor && kind == ValueKind::kGradient) {
     return sum_whole_gradient(op, program);
   }

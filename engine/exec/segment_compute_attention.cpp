@@ -122,9 +122,10 @@ void norm_heads(const SegmentContext& context, const HeadNorm& norm, ConstInteri
                                 .all_sums = norm.all_sums});
 }
 
-// Turns the gradient of normed heads into that of their input x, in place.
+// Turns the gradient of normed heads into that of their input x, in place, or makes own sums of it.
 void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstInterior x,
                      int64_t x_stride, const float* rstd, Interior grad, int64_t grad_stride) {
+  const bool sums = norm.own_sums != nullptr;
   context.ops.rms_norm_backward(context.queue,
                                 {.dtype = context.dtype,
                                  .inside = true,
@@ -138,12 +139,13 @@ void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstI
                                  .rstd = rstd + norm.first_rstd,
                                  .dy = grad,
                                  .dy_stride = grad_stride,
-                                 .dx = grad.data,
+                                 .dx = sums ? nullptr : grad.data,
                                  .dx_stride = grad_stride,
-                                 .dw = context.grad(norm.role),
+                                 .dw = sums ? nullptr : context.grad(norm.role),
                                  .accumulate = !context.call.grad_first,
                                  .workspace = context.scratch(context.layout.backward_scratch),
                                  .whole_cols = whole_cols(context, norm),
+                                 .own_sums = norm.own_sums,
                                  .all_sums = norm.all_sums});
 }
 
@@ -181,14 +183,16 @@ Columns turn_query(const SegmentContext& context, Interior projected, Interior t
   return shared_columns(context, q, context.call.keys);
 }
 
-// Turns gradients of rotated q and k into those of the projections, in place.
+// Turns gradients of rotated q and k into those of the projections, in place; where tensor ranks
+// add up sums, only into those of normed q and k, with own sums.
 void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
                Interior grad_projected) {
   const model::Architecture& a = context.architecture;
   const int64_t stride = context.layout.width;
   rotate(context, a.heads + a.kv_heads, grad_projected, stride, true);
   if (a.block.qk_norm == QkNorm::kNone) return;
-  for (const HeadNorm& norm : head_norms(context)) {
+  const auto norms = context.parts.sums_norms ? head_norms_of_own(context) : head_norms(context);
+  for (const HeadNorm& norm : norms) {
     norm_heads_back(context, norm, projected + norm.first, stride, rstd,
                     grad_projected + norm.first, stride);
   }
@@ -298,30 +302,6 @@ void take_projected(const SegmentContext& context, std::byte* interior) {
   context.queue.copy(floats_part(interior, layout.norm_sums), context.call.norm_sums, sums);
 }
 
-// What attention gives back, before its norms, and own sums of their backward.
-void give_norm_sums(const SegmentContext& context, ConstInterior projected, const float* rstd,
-                    Interior grad_projected) {
-  const model::Architecture& a = context.architecture;
-  const int64_t width = context.layout.width;
-  rotate(context, a.heads + a.kv_heads, grad_projected, width, true);
-  for (const HeadNorm& norm : head_norms_of_own(context)) {
-    context.ops.rms_norm_backward(context.queue, {.dtype = context.dtype,
-                                                  .inside = true,
-                                                  .rows = context.tokens(),
-                                                  .cols = norm.cols,
-                                                  .x = (projected + norm.first).data,
-                                                  .x_stride = width,
-                                                  .w = context.weight(norm.role),
-                                                  .offset = context.norm_offset(),
-                                                  .rstd = rstd + norm.first_rstd,
-                                                  .dy = grad_projected + norm.first,
-                                                  .dy_stride = width,
-                                                  .own_sums = norm.own_sums});
-  }
-  context.queue.copy(context.call.projected, grad_projected.data,
-                     context.tokens() * width * bytes_of(context.interior));
-}
-
 }  // namespace
 
 void attention_forward(const SegmentContext& context, std::byte* interior) {
@@ -372,10 +352,11 @@ void attention_backward(const SegmentContext& context) {
                          : turn(context, projected, context.workspace(layout.turned_again),
                                 head_rstd, floats_part(interior, layout.norm_sums));
   attend_backward(context, interior, in, grad_attended, columns_of(context, grad_projected));
-  if (context.parts.sums_norms) {
-    return give_norm_sums(context, projected, head_rstd, grad_projected);
-  }
   turn_back(context, projected, head_rstd, grad_projected);
+  if (context.parts.sums_norms) {
+    return context.queue.copy(context.call.projected, grad_projected.data,
+                              context.tokens() * layout.width * bytes_of(context.interior));
+  }
 
   // The gradients of branch and attended are no longer needed, so their spans are used again.
   finish_branch_grad(context, {{into, grad_projected}});

@@ -130,24 +130,10 @@ void norm_own_input(const SegmentContext& context, Interior copy, float* rstd) {
   norm_rows(context, context.call.input, context.own_rows.count, copy, rstd);
 }
 
-namespace {
-
-// A rank without rows adds nothing.
-void no_grad_of(const SegmentContext& context, ParameterRole role) {
-  float* grad = context.grad(role);
-  if (grad == nullptr || !context.call.grad_first) return;
-  context.ops.fill(context.queue, {.count = context.architecture.hidden, .value = 0.0f, .y = grad});
-}
-
-}  // namespace
-
 void norm_input_grad(const SegmentContext& context, const float* rstd, ConstInterior dy,
                      const void* residual) {
   const int64_t rows = context.own_rows.count;
-  if (rows == 0) {
-    no_grad_of(context, ParameterRole::kNorm);
-    return no_grad_of(context, ParameterRole::kNormBias);
-  }
+  if (rows == 0) return;
   void* dx = context.call.grad_input;
   if (context.architecture.norm == model::Norm::kLayer) {
     context.ops.layer_norm_backward(
@@ -207,9 +193,9 @@ void add_to(const SegmentContext& context, const void* x, ConstInterior a, void*
 }  // namespace
 
 ConstInterior branch_input(const SegmentContext& context, Interior copy, float* rstd) {
-  const int64_t rows = context.tokens();
-  if (!context.architecture.block.pre_norm)
-    return inside(context, context.input_rows(), rows, copy);
+  if (!context.architecture.block.pre_norm) {
+    return inside(context, context.input_rows(), context.tokens(), copy);
+  }
   norm_input(context, copy, rstd);
   return copy;
 }
@@ -319,7 +305,7 @@ ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
 
 void own_branch_grad(const SegmentContext& context) {
   const int64_t rows = context.own_rows.count;
-  if (rows == 0) return no_grad_of(context, ParameterRole::kPostNorm);
+  if (rows == 0) return;
   const ConstInterior grad =
       inside(context, context.call.grad_output, rows, context.workspace(context.layout.grad));
   post_norm_grad(context, grad, context.own_of({context.call.row_grads, context.interior}));
@@ -343,12 +329,13 @@ bool stores_all(const SegmentContext& context, const model::Parameter& parameter
   const model::Parts& parts = context.parts;
   const int part = context.call.part;
   const bool alone = context.brings_shared_grads();
+  const bool has_rows = context.own_rows.count > 0;
   switch (parameter.role) {
     case kNorm:
     case kNormBias:
-      return part == parts.loss_last();
+      return part == parts.loss_last() && has_rows;
     case kPostNorm:
-      return part == parts.backward_last();
+      return part == parts.backward_last() && has_rows;
     case kOutput:
     case kDown:
       return part == parts.backward_first();

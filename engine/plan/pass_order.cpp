@@ -79,7 +79,7 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
   if (parts.shares_keys) share_keys(kind, segment, micro_batch);
   if (parts.sums_norms) share_norms(kind, segment, micro_batch);
   for (int part = first; part <= last; ++part) {
-    if (part > first) sum_branch(ValueKind::kBranch, segment, micro_batch);
+    if (part > first) sum_slices(ValueKind::kBranch, segment, micro_batch);
     const bool fills = leaves.interior && (part == first || norms_sum);
     Op& op = open_pass(kind, segment, micro_batch, part);
     const model::Footprint& print = footprint(segment);
@@ -89,20 +89,22 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
       exchange_.read_order(segment, micro_batch);
       extend_cache(segment);
       if (parts.shares_keys) {
-        keys(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
+        share(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
       }
       if (parts.sums_norms) {
         norm_parts(Mode::kRead, ValueKind::kProjected, segment, micro_batch);
       }
     }
-    if (part > first) branch(Mode::kRead, ValueKind::kBranch, segment, micro_batch, 1);
+    if (part > first) {
+      share(Mode::kRead, ValueKind::kBranch, Whose::kOwn, segment, micro_batch, 1);
+    }
     if (leaves.output && part == last) activations_.write(segment, micro_batch);
     if (fills && part > first) interior(Mode::kRead, segment, micro_batch, 1);
     if (fills) interior(Mode::kWrite, segment, micro_batch, norms_sum && part == first ? 1 : 0);
-    if (part < last) branch(Mode::kWrite, ValueKind::kBranch, segment, micro_batch, 0);
-    scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
-                                     : print.recompute_workspace_bytes);
-    emit_.close();
+    if (part < last) {
+      share(Mode::kWrite, ValueKind::kBranch, Whose::kAll, segment, micro_batch, 0);
+    }
+    close_pass(kind, segment);
   }
 }
 
@@ -112,11 +114,11 @@ void PassOrder::head_micro_batch(int segment, int micro_batch, OpKind kind) {
   if (slices()) gather_rows(segment, micro_batch);
   head_part(segment, micro_batch, kind, 0);
   if (!parts(segment).shares_scores) return;
-  if (kind == OpKind::kLogits) return sum_logits(segment, micro_batch);
-  gather_scores(segment, micro_batch);
+  if (kind == OpKind::kLogits) return sum_slices(ValueKind::kLogits, segment, micro_batch);
+  exchange_shared(OpKind::kGather, GroupName::kTensor, ValueKind::kScores, segment, micro_batch);
   head_part(segment, micro_batch, kind, 1);
   if (kind != OpKind::kLoss) return;
-  sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
+  sum_slices(ValueKind::kBranchGradient, segment, micro_batch);
   head_part(segment, micro_batch, kind, 2);
 }
 
@@ -140,8 +142,10 @@ void PassOrder::head_part(int segment, int micro_batch, OpKind kind, int part) {
   } else {
     if (part < 2) exchange_.read_given(ValueKind::kTargets, micro_batch);
     if (part == (shares ? 1 : 0)) exchange_.write_result(ValueKind::kLossSum, micro_batch);
-    if (shares && part == 0) scores(Mode::kWrite, Whose::kOwn, segment, micro_batch, 0);
-    if (shares && part == 1) scores(Mode::kRead, Whose::kAll, segment, micro_batch, 1);
+    if (shares && part == 0)
+      share(Mode::kWrite, ValueKind::kScores, Whose::kOwn, segment, micro_batch, 0);
+    if (shares && part == 1)
+      share(Mode::kRead, ValueKind::kScores, Whose::kAll, segment, micro_batch, 1);
   }
   if (goes_back) add_head_gradients(segment, micro_batch, part);
   if (goes_back && scales_loss(plan_.recipe)) decision(Mode::kRead, Generation::kOld);
@@ -157,8 +161,9 @@ void PassOrder::add_head_gradients(int segment, int micro_batch, int part) {
   if (!cuts || part == 2 || shared < 0) gradients_.add(segment);
   if (shared >= 0 && part < 2) gradients_.add(shared);
   if (!cuts) return;
-  branch(part == 1 ? Mode::kWrite : Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch,
-         part == 1 ? 0 : 1);
+  constexpr ValueKind kSum = ValueKind::kBranchGradient;
+  if (part == 1) return share(Mode::kWrite, kSum, Whose::kAll, segment, micro_batch, 0);
+  share(Mode::kRead, kSum, Whose::kOwn, segment, micro_batch, 1);
 }
 
 // One segment of the forward pass; the head's is the loss and its backward.
@@ -203,7 +208,7 @@ void PassOrder::read_for_backward(int segment, int micro_batch, int part) {
   const model::Parts parts = this->parts(segment);
   if (slices() && part >= parts.backward_branch() && part <= parts.backward_first()) {
     read_rows(segment, micro_batch);
-    return row_gradients(Mode::kRead, Whose::kAll, segment, micro_batch, 1);
+    return share(Mode::kRead, ValueKind::kRowGradient, Whose::kAll, segment, micro_batch, 1);
   }
   if (part <= parts.backward_first()) read_inputs(segment, micro_batch);
   activations_.read_gradient(segment, micro_batch);
@@ -216,11 +221,7 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
   const model::Footprint& print = footprint(segment);
   if (slices()) gather_rows(segment, micro_batch);
   for (int part = parts.backward_last(); part >= 0; --part) {
-    const bool has_keys = parts.shares_keys && part == products;
-    if (slices() && part == first) gather_row_gradients(segment, micro_batch);
-    if (has_keys) sum_key_gradients(segment, micro_batch);
-    if (parts.sums_norms && part == products) sum_norms(segment, micro_batch);
-    if (part < products) sum_branch(ValueKind::kBranchGradient, segment, micro_batch);
+    exchange_for_backward(segment, micro_batch, part);
     Op& op = emit_.open(OpKind::kBackward, Lane::kCompute, segment);
     op.unit = segment_of(segment).unit;
     op.micro_batch = micro_batch;
@@ -234,24 +235,7 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
       if (!recomputes) interior(Mode::kRead, segment, micro_batch, 0);
       interior(Mode::kWrite, segment, micro_batch, 0);  // where backward works, too
     }
-    if (parts.shares_keys && part == first) {
-      keys(Mode::kRead, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
-      keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kAll, segment, micro_batch, 0);
-    }
-    if (has_keys) {  // which it turns back in place
-      keys(Mode::kRead, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
-      keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
-    }
-    if (parts.sums_norms && (part == first || part == products)) {
-      norm_parts(part == first ? Mode::kWrite : Mode::kRead, ValueKind::kProjectedGradient, segment,
-                 micro_batch);
-    }
-    const bool sums = parts.sums_branch;
-    if (part > first) row_gradients(Mode::kWrite, Whose::kOwn, segment, micro_batch, 0);
-    if (part < products) branch(Mode::kRead, ValueKind::kBranchGradient, segment, micro_batch, 1);
-    if (sums && part == products) {
-      branch(Mode::kWrite, ValueKind::kBranchGradient, segment, micro_batch, 0);
-    }
+    share_for_backward(segment, micro_batch, part);
     if (part == 0) add_input_gradients(segment, micro_batch);
     gradients_.add(segment);
     scratch(
@@ -302,7 +286,7 @@ void PassOrder::backward_embedding(int segment, const Span& span) {
     op.micro_batch = m;
     op.flops = footprint(segment).backward_flops;
     if (slices()) {
-      row_gradients(Mode::kRead, Whose::kAll, segment, m, 1);
+      share(Mode::kRead, ValueKind::kRowGradient, Whose::kAll, segment, m, 1);
     } else {
       activations_.read_gradient(segment, m);
     }

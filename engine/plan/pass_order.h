@@ -81,23 +81,28 @@ class PassOrder : BuilderPiece {
   // An exchange of `bytes` within a group, of values where segments are computed.
   Op& open_exchange(OpKind kind, GroupName group, int segment, int micro_batch, int64_t bytes);
   void close_exchange(const Op& op);
-  void sum_branch(ValueKind kind, int segment, int micro_batch);
+  // A value of which each rank has its part, gathered or summed; of tensor ranks, summed.
+  void exchange_shared(OpKind op_kind, GroupName group, ValueKind kind, int segment,
+                       int micro_batch);
+  void sum_slices(ValueKind kind, int segment, int micro_batch);
+  // A part before the branch, whose results ranks exchange; and the end of any part of a pass.
+  void open_part_before(OpKind kind, int segment, int micro_batch);
+  void close_pass(OpKind kind, int segment);
   // What context ranks share before attention: own keys and values, then those of all.
   void share_keys(OpKind kind, int segment, int micro_batch);
-  void sum_key_gradients(int segment, int micro_batch);
   // What tensor ranks add up for norms over all heads before attention: q, k and v, then the sums.
   void share_norms(OpKind kind, int segment, int micro_batch);
-  void sum_norms(int segment, int micro_batch);
   // Of the open op: q, k and v or their gradients, and the sums of own or of all heads.
   void norm_parts(Mode mode, ValueKind kind, int segment, int micro_batch);
   void head_micro_batch(int segment, int micro_batch, OpKind kind);
   void head_part(int segment, int micro_batch, OpKind kind, int part);
   void add_head_gradients(int segment, int micro_batch, int part);
-  void gather_scores(int segment, int micro_batch);
-  void sum_logits(int segment, int micro_batch);
   void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
   void read_for_backward(int segment, int micro_batch, int part);
+  // What ranks exchange before a part of a backward, and what that part has of it.
+  void exchange_for_backward(int segment, int micro_batch, int part);
+  void share_for_backward(int segment, int micro_batch, int part);
   void backward_embedding(int segment, const Span& span);
   void external_use(int use, int micro_batch);
   // Its weights; in the step's first use with the update that waits for that.
@@ -110,22 +115,19 @@ class PassOrder : BuilderPiece {
   void interior(Mode mode, int segment, int micro_batch, int missing);
   void extend_cache(int segment);
   bool slices() const { return input_.spec->tensor.ranks > 1; }
-  int64_t bytes_of_keys() const;  // of all context ranks
   // Own ones, or those of all ranks.
   enum class Whose : uint8_t { kOwn, kAll };
   void read_rows(int segment, int micro_batch);  // its input
-  void row_gradients(Mode mode, Whose whose, int segment, int micro_batch, int reduced);
-  // All ranks', or the sums of own rows.
-  void branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced);
+  void share(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch, int reduced);
+
+  // Where ranks share a value; one of which each has all counts as one of one rank.
   struct Shared {
     int64_t offset = 0;  // of those of all
     int64_t own = 0;     // bytes
     int64_t rank = 0;
     int64_t ranks = 1;
   };
-  void share(Mode mode, const Shared& place, Whose whose, const Value& value);
-  void keys(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch, int reduced);
-  void scores(Mode mode, Whose whose, int segment, int micro_batch, int reduced);
+  Shared place_of(ValueKind kind, int segment) const;
 
   ExchangePath& exchange_;
   WeightsPath& weights_;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tensor and context ranks exchange between the parts of a segment.
+#include "engine/base/check.h"
 #include "engine/plan/pass_order.h"
 
 namespace strata::plan {
-
-int64_t PassOrder::bytes_of_keys() const {
-  return input_.shape.context.ranks * model::own_key_bytes(*input_.spec, input_.shape);
-}
 
 Op& PassOrder::open_exchange(OpKind kind, GroupName group, int segment, int micro_batch,
                              int64_t bytes) {
@@ -22,36 +19,75 @@ void PassOrder::close_exchange(const Op& op) {
   emit_.close();
 }
 
-void PassOrder::share(Mode mode, const Shared& place, Whose whose, const Value& value) {
-  const int64_t first = whose == Whose::kOwn ? place.rank * place.own : 0;
+PassOrder::Shared PassOrder::place_of(ValueKind kind, int segment) const {
+  using enum ValueKind;
+  const model::ModelSpec& spec = *input_.spec;
+  const model::BatchShape& shape = input_.shape;
+  const auto of_slices = [&](int64_t offset, int64_t own) {
+    return Shared{offset, own, spec.tensor.rank, spec.tensor.ranks};
+  };
+  const auto of_keys = [&](int64_t offset) {
+    return Shared{offset, model::own_key_bytes(spec, shape), shape.context.rank,
+                  shape.context.ranks};
+  };
+  switch (kind) {
+    case kKeys:
+      return of_keys(map_.keys);
+    case kKeyGradient:
+      return of_keys(map_.key_gradient);
+    case kScores:
+      return of_slices(map_.scores, model::own_score_bytes(shape));
+    case kBranch:
+    case kBranchGradient:
+      return of_slices(map_.branch, model::branch_bytes(spec, shape));
+    case kRows:
+      return of_slices(map_.rows[static_cast<size_t>(segment % 2)],
+                       model::row_bytes(spec, shape, input_.recipe));
+    case kRowGradient:
+      return of_slices(map_.row_gradient,
+                       model::row_gradient_bytes(spec, segment, shape, input_.recipe));
+    case kProjected:
+    case kProjectedGradient:
+      return {.offset = map_.projected, .own = model::projected_bytes(spec, shape)};
+    case kNormSums:
+      return {.offset = map_.norm_sums, .own = model::norm_sum_bytes(shape)};
+    default: {
+      STRATA_CHECK(kind == kLogits);
+      const Exchange& logits = exchange_of(map_, kLogits);
+      return {.offset = logits.device, .own = logits.bytes};
+    }
+  }
+}
+
+void PassOrder::share(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch,
+                      int reduced) {
+  const Shared place = place_of(kind, segment);
+  const bool own = whose == Whose::kOwn;
+  const int64_t first = own ? place.rank * place.own : 0;
+  const bool logits = kind == ValueKind::kLogits;  // of all micro-batches
   emit_.access({.mode = mode,
                 .arena = compute_arena(),
                 .offset = place.offset + first,
-                .bytes = whose == Whose::kOwn ? place.own : place.ranks * place.own,
+                .bytes = own ? place.own : place.ranks * place.own,
                 .first = first,
-                .value = value});
+                .value = {.kind = kind,
+                          .reduced = static_cast<uint8_t>(reduced),
+                          .segment = logits ? -1 : segment,
+                          .index = logits ? 0 : micro_batch}});
 }
 
-void PassOrder::branch(Mode mode, ValueKind kind, int segment, int micro_batch, int reduced) {
-  const model::TensorSlice& slice = input_.spec->tensor;
-  share(mode,
-        {.offset = map_.branch,
-         .own = model::branch_bytes(*input_.spec, input_.shape),
-         .rank = slice.rank,
-         .ranks = slice.ranks},
-        reduced > 0 ? Whose::kOwn : Whose::kAll,
-        {.kind = kind,
-         .reduced = static_cast<uint8_t>(reduced),
-         .segment = segment,
-         .index = micro_batch});
-}
-
-void PassOrder::sum_branch(ValueKind kind, int segment, int micro_batch) {
-  const int64_t bytes = input_.spec->tensor.ranks * model::branch_bytes(*input_.spec, input_.shape);
-  const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, bytes);
-  branch(Mode::kRead, kind, segment, micro_batch, 0);
-  branch(Mode::kWrite, kind, segment, micro_batch, 1);
+void PassOrder::exchange_shared(OpKind op_kind, GroupName group, ValueKind kind, int segment,
+                                int micro_batch) {
+  const bool gathers = op_kind == OpKind::kGather;
+  const Shared place = place_of(kind, segment);
+  const Op& op = open_exchange(op_kind, group, segment, micro_batch, place.ranks * place.own);
+  share(Mode::kRead, kind, gathers ? Whose::kOwn : Whose::kAll, segment, micro_batch, 0);
+  share(Mode::kWrite, kind, gathers ? Whose::kAll : Whose::kOwn, segment, micro_batch, 1);
   close_exchange(op);
+}
+
+void PassOrder::sum_slices(ValueKind kind, int segment, int micro_batch) {
+  exchange_shared(OpKind::kReduce, GroupName::kTensor, kind, segment, micro_batch);
 }
 
 void PassOrder::gather_rows(int segment, int micro_batch) {
@@ -59,172 +95,105 @@ void PassOrder::gather_rows(int segment, int micro_batch) {
     std::pair<int, int>& there = gathered_[static_cast<size_t>(from % 2)];
     if (there == std::pair(from, micro_batch)) continue;
     there = {from, micro_batch};
-    const int64_t own = model::row_bytes(*input_.spec, input_.shape, input_.recipe);
-    const int64_t all = input_.spec->tensor.ranks * own;
-    const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch, all);
-    activations_.read_rows(from, micro_batch, own);
-    emit_.write(compute_arena(), map_.rows[static_cast<size_t>(from % 2)], all, 0,
-                {.kind = ValueKind::kRows, .segment = from, .index = micro_batch});
+    const Shared place = place_of(ValueKind::kRows, from);
+    const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
+                                 place.ranks * place.own);
+    activations_.read_rows(from, micro_batch, place.own);
+    share(Mode::kWrite, ValueKind::kRows, Whose::kAll, from, micro_batch, 0);
     close_exchange(op);
   }
 }
 
 void PassOrder::read_rows(int segment, int micro_batch) {
-  const int64_t own = model::row_bytes(*input_.spec, input_.shape, input_.recipe);
   for (const int from : segment_of(segment).inputs) {
-    emit_.read(compute_arena(), map_.rows[static_cast<size_t>(from % 2)],
-               input_.spec->tensor.ranks * own, 0,
-               {.kind = ValueKind::kRows, .segment = from, .index = micro_batch});
+    share(Mode::kRead, ValueKind::kRows, Whose::kAll, from, micro_batch, 0);
   }
-}
-
-void PassOrder::row_gradients(Mode mode, Whose whose, int segment, int micro_batch, int reduced) {
-  const model::TensorSlice& slice = input_.spec->tensor;
-  share(mode,
-        {.offset = map_.row_gradient,
-         .own = model::row_gradient_bytes(*input_.spec, segment, input_.shape, input_.recipe),
-         .rank = slice.rank,
-         .ranks = slice.ranks},
-        whose,
-        {.kind = ValueKind::kRowGradient,
-         .reduced = static_cast<uint8_t>(reduced),
-         .segment = segment,
-         .index = micro_batch});
 }
 
 // Where a norm follows the branch, its backward has made them.
 void PassOrder::gather_row_gradients(int segment, int micro_batch) {
-  const int64_t own = model::row_gradient_bytes(*input_.spec, segment, input_.shape, input_.recipe);
-  const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
-                               input_.spec->tensor.ranks * own);
+  constexpr ValueKind kKind = ValueKind::kRowGradient;
   if (parts(segment).norms_branch) {
-    row_gradients(Mode::kRead, Whose::kOwn, segment, micro_batch, 0);
-  } else {
-    activations_.read_row_gradients(segment, micro_batch, own);
+    return exchange_shared(OpKind::kGather, GroupName::kTensor, kKind, segment, micro_batch);
   }
-  row_gradients(Mode::kWrite, Whose::kAll, segment, micro_batch, 1);
-  close_exchange(op);
-}
-
-void PassOrder::keys(Mode mode, ValueKind kind, Whose whose, int segment, int micro_batch,
-                     int reduced) {
-  const kernels::ContextPart& part = input_.shape.context;
-  share(mode,
-        {.offset = kind == ValueKind::kKeys ? map_.keys : map_.key_gradient,
-         .own = model::own_key_bytes(*input_.spec, input_.shape),
-         .rank = part.rank,
-         .ranks = part.ranks},
-        whose,
-        {.kind = kind,
-         .reduced = static_cast<uint8_t>(reduced),
-         .segment = segment,
-         .index = micro_batch});
-}
-
-void PassOrder::scores(Mode mode, Whose whose, int segment, int micro_batch, int reduced) {
-  const model::TensorSlice& slice = input_.spec->tensor;
-  share(mode,
-        {.offset = map_.scores,
-         .own = model::own_score_bytes(input_.shape),
-         .rank = slice.rank,
-         .ranks = slice.ranks},
-        whose,
-        {.kind = ValueKind::kScores,
-         .reduced = static_cast<uint8_t>(reduced),
-         .segment = segment,
-         .index = micro_batch});
-}
-
-void PassOrder::gather_scores(int segment, int micro_batch) {
+  const Shared place = place_of(kKind, segment);
   const Op& op = open_exchange(OpKind::kGather, GroupName::kTensor, segment, micro_batch,
-                               input_.spec->tensor.ranks * model::own_score_bytes(input_.shape));
-  scores(Mode::kRead, Whose::kOwn, segment, micro_batch, 0);
-  scores(Mode::kWrite, Whose::kAll, segment, micro_batch, 1);
+                               place.ranks * place.own);
+  activations_.read_row_gradients(segment, micro_batch, place.own);
+  share(Mode::kWrite, kKind, Whose::kAll, segment, micro_batch, 1);
   close_exchange(op);
 }
 
-void PassOrder::sum_logits(int segment, int micro_batch) {
-  const Exchange& logits = exchange_of(map_, ValueKind::kLogits);
-  const Op& op =
-      open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, logits.bytes);
-  for (const int reduced : {0, 1}) {
-    emit_.access({.mode = reduced == 0 ? Mode::kRead : Mode::kWrite,
-                  .arena = compute_arena(),
-                  .offset = logits.device,
-                  .bytes = logits.bytes,
-                  .value = {.kind = ValueKind::kLogits, .reduced = static_cast<uint8_t>(reduced)}});
-  }
-  close_exchange(op);
+void PassOrder::open_part_before(OpKind kind, int segment, int micro_batch) {
+  if (slices()) gather_rows(segment, micro_batch);
+  open_pass(kind, segment, micro_batch, 0).flops = footprint(segment).key_flops;
+  exchange_.read_order(segment, micro_batch);
+}
+
+void PassOrder::close_pass(OpKind kind, int segment) {
+  const model::Footprint& print = footprint(segment);
+  scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
+                                   : print.recompute_workspace_bytes);
+  emit_.close();
 }
 
 void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
-  const model::Footprint& print = footprint(segment);
-  if (slices()) gather_rows(segment, micro_batch);
-  Op& own = open_pass(kind, segment, micro_batch, 0);
-  own.flops = print.key_flops;
-  exchange_.read_order(segment, micro_batch);
-  keys(Mode::kWrite, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
-  scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
-                                   : print.recompute_workspace_bytes);
-  emit_.close();
+  open_part_before(kind, segment, micro_batch);
+  share(Mode::kWrite, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
+  close_pass(kind, segment);
   shared_keys_ = {segment, micro_batch};
-  const Op& op =
-      open_exchange(OpKind::kGather, GroupName::kContext, segment, micro_batch, bytes_of_keys());
-  keys(Mode::kRead, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
-  keys(Mode::kWrite, ValueKind::kKeys, Whose::kAll, segment, micro_batch, 1);
-  close_exchange(op);
+  exchange_shared(OpKind::kGather, GroupName::kContext, ValueKind::kKeys, segment, micro_batch);
 }
 
 void PassOrder::norm_parts(Mode mode, ValueKind kind, int segment, int micro_batch) {
-  const auto access = [&](ValueKind of, int64_t offset, int64_t bytes, bool summed) {
-    emit_.access({.mode = mode,
-                  .arena = compute_arena(),
-                  .offset = offset,
-                  .bytes = bytes,
-                  .value = {.kind = of,
-                            .reduced = static_cast<uint8_t>(summed ? 1 : 0),
-                            .segment = segment,
-                            .index = micro_batch}});
-  };
-  access(kind, map_.projected, model::projected_bytes(*input_.spec, input_.shape), false);
-  access(ValueKind::kNormSums, map_.norm_sums, model::norm_sum_bytes(input_.shape),
-         mode == Mode::kRead);
+  share(mode, kind, Whose::kAll, segment, micro_batch, 0);
+  share(mode, ValueKind::kNormSums, Whose::kAll, segment, micro_batch, mode == Mode::kRead ? 1 : 0);
 }
 
 void PassOrder::share_norms(OpKind kind, int segment, int micro_batch) {
-  const model::Footprint& print = footprint(segment);
-  Op& own = open_pass(kind, segment, micro_batch, 0);
-  own.flops = print.key_flops;
-  exchange_.read_order(segment, micro_batch);
+  open_part_before(kind, segment, micro_batch);
   norm_parts(Mode::kWrite, ValueKind::kProjected, segment, micro_batch);
-  scratch(kind == OpKind::kForward ? print.forward_workspace_bytes
-                                   : print.recompute_workspace_bytes);
-  emit_.close();
-  sum_norms(segment, micro_batch);
+  close_pass(kind, segment);
+  sum_slices(ValueKind::kNormSums, segment, micro_batch);
 }
 
-void PassOrder::sum_norms(int segment, int micro_batch) {
-  const int64_t bytes = model::norm_sum_bytes(input_.shape);
-  const Op& op = open_exchange(OpKind::kReduce, GroupName::kTensor, segment, micro_batch, bytes);
-  for (const int reduced : {0, 1}) {
-    emit_.access({.mode = reduced == 0 ? Mode::kRead : Mode::kWrite,
-                  .arena = compute_arena(),
-                  .offset = map_.norm_sums,
-                  .bytes = bytes,
-                  .value = {.kind = ValueKind::kNormSums,
-                            .reduced = static_cast<uint8_t>(reduced),
-                            .segment = segment,
-                            .index = micro_batch}});
+void PassOrder::exchange_for_backward(int segment, int micro_batch, int part) {
+  const model::Parts parts = this->parts(segment);
+  const int products = parts.backward_branch();
+  if (slices() && part == parts.backward_first()) gather_row_gradients(segment, micro_batch);
+  if (part < products) return sum_slices(ValueKind::kBranchGradient, segment, micro_batch);
+  if (part > products) return;
+  if (parts.shares_keys) {
+    exchange_shared(OpKind::kReduce, GroupName::kContext, ValueKind::kKeyGradient, segment,
+                    micro_batch);
   }
-  close_exchange(op);
+  if (parts.sums_norms) sum_slices(ValueKind::kNormSums, segment, micro_batch);
 }
 
-void PassOrder::sum_key_gradients(int segment, int micro_batch) {
-  const Op& op =
-      open_exchange(OpKind::kReduce, GroupName::kContext, segment, micro_batch, bytes_of_keys());
-  keys(Mode::kRead, ValueKind::kKeyGradient, Whose::kAll, segment, micro_batch, 0);
-  keys(Mode::kWrite, ValueKind::kKeyGradient, Whose::kOwn, segment, micro_batch, 1);
-  close_exchange(op);
+void PassOrder::share_for_backward(int segment, int micro_batch, int part) {
+  using enum ValueKind;
+  const model::Parts parts = this->parts(segment);
+  const int first = parts.backward_first(), products = parts.backward_branch();
+  const auto access = [&](Mode mode, ValueKind kind, Whose whose, int reduced) {
+    share(mode, kind, whose, segment, micro_batch, reduced);
+  };
+  if (parts.shares_keys && part == first) {
+    access(Mode::kRead, kKeys, Whose::kAll, 1);
+    access(Mode::kWrite, kKeyGradient, Whose::kAll, 0);
+  }
+  if (parts.shares_keys && part == products) {  // which it turns back in place
+    access(Mode::kRead, kKeyGradient, Whose::kOwn, 1);
+    access(Mode::kWrite, kKeyGradient, Whose::kOwn, 1);
+  }
+  if (parts.sums_norms && (part == first || part == products)) {
+    norm_parts(part == first ? Mode::kWrite : Mode::kRead, kProjectedGradient, segment,
+               micro_batch);
+  }
+  if (part > first) access(Mode::kWrite, kRowGradient, Whose::kOwn, 0);
+  if (part < products) access(Mode::kRead, kBranchGradient, Whose::kOwn, 1);
+  if (parts.sums_branch && part == products) {
+    access(Mode::kWrite, kBranchGradient, Whose::kAll, 0);
+  }
 }
 
 }  // namespace strata::plan

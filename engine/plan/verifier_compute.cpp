@@ -5,15 +5,15 @@
 
 #include <algorithm>
 
-#include "engine/plan/verifier_compute_op.h"
+#include "engine/plan/verifier_op_check.h"
 
 namespace strata::plan::verifying {
 namespace {
 
 // The rules of one compute op.
-class ComputeCheck : ComputeOp {
+class ComputeCheck : OpCheck {
  public:
-  using ComputeOp::ComputeOp;
+  using OpCheck::OpCheck;
 
   void check() {
     if (segment_.kind == model::SegmentKind::kExternal) return check_use();
@@ -386,6 +386,8 @@ class ComputeCheck : ComputeOp {
              access.first == write.first;
     });
   }
+
+  const model::Parts parts_ = facts_.parts(op_.segment);
 };
 
 }  // namespace

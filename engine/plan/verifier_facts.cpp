@@ -64,10 +64,8 @@ Facts::Facts(const Plan& plan_in, const model::ModelSpec& spec_in)
     std::vector<int>& sums_then = sums_by_use.emplace_back();
     for (const int s : use.segments) sums_then.push_back(sums[s] += use.backward ? 1 : 0);
   }
-  const int64_t tokens = plan.shape.rows * plan.shape.length;
-  const int64_t rows = (tokens + spec.tensor.ranks - 1) / spec.tensor.ranks;
-  row_bytes = rows * spec.architecture.hidden * width(Plane::kHi);
-  boundary_bytes = (row_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  row_bytes = model::row_bytes(spec, plan.shape, plan.recipe);
+  boundary_bytes = model::boundary_bytes(spec, plan.shape, plan.recipe);
   for (const LedgerLine& line : plan.arenas.lines) {
     if (line.arena > Arena::kControl || line.bytes <= 0) continue;
     ledger[static_cast<size_t>(line.arena)].push_back({line.offset, line.offset + line.bytes});
@@ -146,10 +144,10 @@ int64_t Facts::extent(const Value& value) const {
       return spec.tensor.ranks * row_bytes;
     case ValueKind::kBranch:
     case ValueKind::kBranchGradient:
-      return spec.tensor.ranks * row_bytes / width(Plane::kHi) * 4;
+      return spec.tensor.ranks * model::branch_bytes(spec, plan.shape);
     case ValueKind::kRowGradient:
-      return spec.tensor.ranks * row_bytes / width(Plane::kHi) *
-             (parts(value.segment).norms_branch ? 4 : width(Plane::kHi));
+      return spec.tensor.ranks *
+             model::row_gradient_bytes(spec, value.segment, plan.shape, plan.recipe);
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);

@@ -4,20 +4,14 @@
 
 #include <algorithm>
 
-#include "engine/plan/verifier_parts.h"
+#include "engine/plan/verifier_op_check.h"
 
 namespace strata::plan::verifying {
 namespace {
 
-class UpdateCheck {
+class UpdateCheck : OpCheck {
  public:
-  UpdateCheck(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
-      : facts_(facts),
-        program_(program),
-        op_(program.ops[index]),
-        index_(index),
-        reporter_(reporter),
-        accesses_(program.accesses_of(op_)) {}
+  using OpCheck::OpCheck;
 
   void check() {
     for (const Access& access : accesses_) {
@@ -35,12 +29,6 @@ class UpdateCheck {
   }
 
  private:
-  void bad(const char* kind, std::string text) {
-    reporter_.add(kind, program_.name, index_,
-                  fmt::format("{} of {}: {}", contract_of(op_.kind).name,
-                              facts_.segment(op_.segment).name, text));
-  }
-
   // The op's elements of a plane or, with width 4, of the gradient, as joined ranges.
   std::vector<Range> elements(Mode mode, ValueKind kind, Plane plane, int width, bool* disjoint) {
     std::vector<Range> ranges;
@@ -241,13 +229,6 @@ class UpdateCheck {
       bad("coverage", "does not sum what this rank keeps of the gradient");
     }
   }
-
-  const Facts& facts_;
-  const Program& program_;
-  const Op& op_;
-  const int64_t index_;
-  Reporter& reporter_;
-  const std::span<const Access> accesses_;
 };
 
 }  // namespace

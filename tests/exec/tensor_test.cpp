@@ -48,13 +48,7 @@ class Tensor : public ::testing::Test {
     alone.mesh = {};
     alone.shape.rows *= input.mesh.data_ranks();
     alone.device.discrete = false;
-    const test::RunResult expected = small_run(alone, plan::smallest_placement(alone), options_);
-    for (size_t i = 0; i < expected.losses.size(); ++i) {
-      EXPECT_NEAR(result.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i + 1;
-      EXPECT_NEAR(result.norms[i] / expected.norms[i], 1.0, 1e-3) << "step " << i + 1;
-    }
-    EXPECT_NEAR(result.norms[0] / expected.norms[0], 1.0, 1e-5);
-    EXPECT_NEAR(result.eval_loss / expected.eval_loss, 1.0, 1e-5);
+    test::expect_losses_near(result, small_run(alone, plan::smallest_placement(alone), options_));
   }
 
   const test::TemporaryDirectory directory_;
@@ -64,13 +58,13 @@ class Tensor : public ::testing::Test {
 TEST_F(Tensor, RanksHaveTheLossesOfOneRank) {
   options_.steps = 3;
   // With less, and in more steps, rounding decides on the sign of a step where a gradient is 0.
-  options_.eps = 1e-3;
+  options_.eps = 1e-4;
   for (uint64_t seed = 1; seed <= test::seeds(12); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(300 + seed);
     const int tensor = draw.coin() ? 2 : 4;
     const model::ModelSpec whole =
-        test::random_spec_of(draw, test::sliceable_architecture(draw, tensor), 1, true);
+        test::random_spec_of(draw, test::sliceable_architecture(draw, tensor, false), 1, true);
     plan::PlanInput input = input_of(draw, whole, tensor);
     input.recipe = Recipe::kFp32;
     expect_losses_of_one_rank(draw, input);
@@ -79,7 +73,7 @@ TEST_F(Tensor, RanksHaveTheLossesOfOneRank) {
 
 TEST_F(Tensor, RanksOfEachFamilyHaveTheLossesOfOneRank) {
   options_.steps = 2;
-  options_.eps = 1e-3;
+  options_.eps = 1e-4;
   uint64_t seed = 380;
   for (const model::Family& family : model::families()) {
     for (const int tensor : {2, 4}) {
@@ -97,7 +91,7 @@ TEST_F(Tensor, RanksOfEachFamilyHaveTheLossesOfOneRank) {
 // The last ranks have fewer rows than the first, or none.
 TEST_F(Tensor, RanksNeedNotDivideTheTokens) {
   options_.steps = 2;
-  options_.eps = 1e-3;
+  options_.eps = 1e-4;
   int seed = 0;
   for (const int64_t length : {2, 3, 5, 7, 9}) {
     for (const int tensor : {2, 4}) {

@@ -114,7 +114,7 @@ TEST(Planner, PlansOfMeshesWithContextRanksAreAcceptedAndAgree) {
     const int shards = context * static_cast<int>(draw.between(1, 2)) / copies;
     const model::ModelSpec spec =
         tensor > 1
-            ? test::random_slice(draw, {0, tensor}, shards, true)
+            ? test::random_slice(draw, {0, tensor}, shards, false)
             : test::random_spec_of(draw, test::sliceable_architecture(draw, 1), shards, true);
     PlanInput input = test::random_input(draw, spec, tensor * shards * copies);
     input.mesh.tensor = tensor;

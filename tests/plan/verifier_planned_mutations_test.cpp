@@ -22,7 +22,7 @@ TEST(VerifierRejectsMutations, OfPlannedRuns) {
     const int stage = static_cast<int>(draw.below(stages));
     const model::ModelSpec spec =
         seed % 4 == 0 ? test::random_encoder_decoder(draw, shards)
-        : tensor > 1  ? test::random_slice(draw, {0, tensor}, shards, context > 1)
+        : tensor > 1  ? test::random_slice(draw, {0, tensor}, shards, context == 1)
         : stages > 1  ? test::random_stage(draw, stages, laps, stage, shards)
                       : test::random_spec(draw, shards, true);
     PlanInput input = test::random_input(draw, spec, shards * tensor * stages);

@@ -112,12 +112,13 @@ inline model::Architecture sliceable_architecture_of(Draw& draw, const model::Fa
   return at;
 }
 
-// The same of some family, and where there are context ranks too, of one that takes both.
-inline model::Architecture sliceable_architecture(Draw& draw, int ranks, bool in_context = false) {
+// The same of some family; without `may_norm_heads`, of one that takes context ranks too.
+inline model::Architecture sliceable_architecture(Draw& draw, int ranks,
+                                                  bool may_norm_heads = true) {
   std::vector<const model::Family*> families;
   for (const model::Family& family : model::families()) {
     const bool norms_heads = family.block.qk_norm == model::QkNorm::kProjection;
-    if (!norms_heads || !in_context) families.push_back(&family);
+    if (!norms_heads || may_norm_heads) families.push_back(&family);
   }
   model::Architecture at = random_architecture(draw);
   const auto which = static_cast<size_t>(draw.below(static_cast<int64_t>(families.size())));
@@ -144,8 +145,8 @@ inline model::ModelSpec random_spec(Draw& draw, int shards, bool may_freeze) {
 
 // A tensor slice of a random model of some family, with offsets for `shards`.
 inline model::ModelSpec random_slice(Draw& draw, const model::TensorSlice& slice, int shards,
-                                     bool in_context = false) {
-  const model::Architecture at = sliceable_architecture(draw, slice.ranks, in_context);
+                                     bool may_norm_heads = true) {
+  const model::Architecture at = sliceable_architecture(draw, slice.ranks, may_norm_heads);
   model::ModelSpec spec = model::tensor_slice(random_spec_of(draw, at, 1, true), slice);
   model::assign_offsets(spec, shards);
   return spec;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <array>
 #include <deque>
 #include <functional>
@@ -63,6 +65,16 @@ struct RunResult {
            eval_loss == other.eval_loss;
   }
 };
+
+// Of the same batches in fp32, on other ranks.
+inline void expect_losses_near(const RunResult& result, const RunResult& expected) {
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(result.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i + 1;
+    EXPECT_NEAR(result.norms[i] / expected.norms[i], 1.0, 1e-3) << "step " << i + 1;
+  }
+  EXPECT_NEAR(result.norms[0] / expected.norms[0], 1.0, 1e-5);
+  EXPECT_NEAR(result.eval_loss / expected.eval_loss, 1.0, 1e-5);
+}
 
 // Rows of a step, and parts of them, are divided among ranks, so that runs with other numbers of
 // ranks see the same batch.

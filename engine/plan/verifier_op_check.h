@@ -11,18 +11,17 @@
 
 namespace strata::plan::verifying {
 
-// A compute op with what its accesses must be.
-class ComputeOp {
+// An op of a segment, with what its accesses must be.
+class OpCheck {
  public:
-  ComputeOp(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
+  OpCheck(const Facts& facts, const Program& program, int64_t index, Reporter& reporter)
       : facts_(facts),
         program_(program),
         op_(program.ops[index]),
         index_(index),
         reporter_(reporter),
         accesses_(program.accesses_of(op_)),
-        segment_(facts.segment(op_.segment)),
-        parts_(facts.parts(op_.segment)) {}
+        segment_(facts.segment(op_.segment)) {}
 
  protected:
   void bad(const char* kind, std::string text) {
@@ -107,7 +106,6 @@ class ComputeOp {
   Reporter& reporter_;
   const std::span<const Access> accesses_;
   const model::Segment& segment_;
-  const model::Parts parts_;
 };
 
 }  // namespace strata::plan::verifying
