@@ -234,6 +234,7 @@ class ExchangeGroup final : public Group {
         }
         if (!came) missing.push_back(open_[i].peer);
       }
+      std::ranges::sort(missing);
       const std::string text = fmt::format("{}: rank {}: did not come within {} s", call_,
                                            fmt::join(missing, ", "), group_.deadline_s_);
       group_.abort(text);
