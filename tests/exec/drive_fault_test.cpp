@@ -139,7 +139,6 @@ std::set<plan::ProgramName> programs_that_use(Lane lane, const Case& at) {
   const plan::Plan plan = plan::build_plan(at.input, at.placement);
   std::set<plan::ProgramName> names;
   for (const plan::Program& program : plan.programs) {
-    if (program.name == plan::ProgramName::kGenerate) continue;
     for (const uint32_t index : program.lanes[static_cast<size_t>(lane)]) {
       for (const plan::Access& access : program.accesses_of(program.ops[index])) {
         if (access.arena == plan::Arena::kNvme) names.insert(program.name);

@@ -57,12 +57,13 @@ struct RunResult {
   std::vector<double> loss_scales;  // also of spoilt steps
   uint64_t hash = 0;
   double eval_loss = 0;
+  std::vector<float> logits;  // behind the last token of the evaluation's first rows
   int64_t updates = 0;
   int64_t bytes_read = 0, bytes_verified = 0, bytes_written = 0;
   int64_t step_read = 0, step_written = 0;  // of the last step
   bool operator==(const RunResult& other) const {
     return losses == other.losses && norms == other.norms && hash == other.hash &&
-           eval_loss == other.eval_loss;
+           eval_loss == other.eval_loss && logits == other.logits;
   }
 };
 
@@ -148,6 +149,7 @@ class RankRun {
     }
     save(&store);
     evaluate(result);
+    if (input_.mesh.context == 1) generate(result);
     const exec::IoTotals totals = executor_->io_totals();
     result.bytes_read = totals.bytes_read;
     result.bytes_verified = totals.bytes_verified;
@@ -277,6 +279,19 @@ class RankRun {
     result.eval_loss = loss_of(instance);
   }
 
+  void generate(RunResult& result) {
+    const model::BatchShape& shape = input_.shape;
+    exec::Instance instance;
+    instance.program = plan::ProgramName::kGenerate;
+    fill(1000, instance);
+    instance.tokens.resize(static_cast<size_t>(model::token_bytes(shape)) / sizeof(int32_t));
+    instance.logit_position.assign(static_cast<size_t>(shape.rows),
+                                   static_cast<int32_t>(shape.length) - 1);
+    instance.logits.resize(static_cast<size_t>(shape.rows * input_.spec->architecture.vocabulary));
+    execute(instance);
+    result.logits = instance.logits;
+  }
+
   int rows_of_all() const {
     return static_cast<int>(input_.shape.rows) * input_.mesh.batch_ranks();
   }
@@ -395,6 +410,8 @@ inline RunResult small_run_on_ranks(const plan::PlanInput& input,
   rethrow_cause(failures);
   results[0].hash = 0;
   const model::Route& route = state.slices.front().stage.route;
+  const int last_stage = route.rank_of(route.sections() - 1);
+  results[0].logits = results[static_cast<size_t>(last_stage * mesh.stage_ranks())].logits;
   for (int number = 0; number < route.sections(); ++number) {
     const size_t slice = static_cast<size_t>(route.rank_of(number) * mesh.tensor);
     const model::Section section = model::section_of(state.slices[slice], number);
