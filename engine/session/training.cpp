@@ -142,8 +142,9 @@ void Training::prepare() {
   }
   if (job_ == nullptr) return;
   job_->give({facts_, resumed_.path, resumed_.step, lacks_evaluation_, resumed_.run,
-              train::about_data(*data_).dump(), options_.tensor_ranks, options_.pipeline_ranks,
-              options_.shard_ranks, options_.accumulate});
+              train::about_data(*data_).dump(), config::to_json(config::Command::kTrain, options_),
+              options_.tensor_ranks, options_.pipeline_ranks, options_.shard_ranks,
+              options_.accumulate});
 }
 
 void Training::warn_of_short_trace() const {
@@ -185,6 +186,7 @@ void Training::follow() {
   open_places(ignored);
   take_mesh(terms, options_);
   options_.samples = samples_of(options_);
+  train::require_options_of(terms.options, options_);
   read_samples();
   read_data();
   steps_ = train::planned_steps(options_, *data_);

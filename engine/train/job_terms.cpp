@@ -136,6 +136,7 @@ std::string to_text(const JobTerms& terms) {
   json.set("resume_from", terms.resume_from);
   json.set("run", terms.run);
   json.set("about_data", terms.data);
+  json.set("options", terms.options);
   return json.dump();
 }
 
@@ -147,6 +148,7 @@ JobTerms parse_terms(const std::string& text) {
   terms.resume_from = reader.text("resume_from");
   terms.run = reader.text("run");
   terms.data = reader.text("about_data");
+  terms.options = reader.text("options");
   return terms;
 }
 

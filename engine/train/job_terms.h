@@ -37,6 +37,7 @@ struct JobTerms {
   bool lacks_evaluation = false;  // of that step, which is the last
   std::string run;                // the run's nonce
   std::string data;               // about_data() of what rank 0 has read
+  std::string options;            // as config::to_json() writes them
   // The mesh, where --mesh auto has chosen it.
   int64_t tensor_ranks = 0;
   int64_t pipeline_ranks = 0;

@@ -69,11 +69,27 @@ std::string flag_of(std::string name) {
   return name == "groups" ? "[[group]]" : "--" + name;
 }
 
+std::string difference(const std::string& name, const Json& here, const char* whose,
+                       const Json& other) {
+  return fmt::format("{} {} ({}: {})", flag_of(name), text_of(here, name), whose,
+                     text_of(other, name));
+}
+
 void compare(const std::string& name, const Json& saved, const Json& here, ResumeChanges& changes) {
   if (is_in(kNotOfTheRun, name) || saved.dump() == here.dump()) return;
   auto& list = is_in(kBreaking, name) ? changes.breaking : changes.allowed;
-  list.push_back(fmt::format("{} {} (checkpoint: {})", flag_of(name), text_of(here, name),
-                             text_of(saved, name)));
+  list.push_back(difference(name, here, "checkpoint", saved));
+}
+
+// Machines have their own paths, memory and networks, and plans are compared.
+bool may_differ_by_rank(const std::string& name) {
+  const config::OptionRow* row = config::find_option(name);
+  if (row == nullptr) return false;
+  const auto is_beside = [&](const char* other) {
+    return row->group == config::find_option(other)->group;
+  };
+  return config::is_path(*row) || is_beside("host-memory") || is_beside("ranks") ||
+         row->name == "force";
 }
 
 int64_t number_in(const Json& options, const char* name, int64_t otherwise) {
@@ -172,6 +188,23 @@ ResumeChanges changed_options(const Json& about, const config::Options& options)
   }
   compare_copies(*saved, options, changes);
   return changes;
+}
+
+void require_options_of(const std::string& first, const config::Options& options) {
+  std::vector<std::string> unlike;
+  const Json of_first = Json::parse(first, "options of rank 0");
+  const Json here = Json::parse(config::to_json(config::Command::kTrain, options), "options");
+  for (const config::JsonMember& member : here.members()) {
+    if (may_differ_by_rank(member.name)) continue;
+    const Json* value = of_first.find(member.name);
+    const Json other = value == nullptr ? Json() : *value;
+    if (other.dump() == member.value.dump()) continue;
+    unlike.push_back(difference(member.name, member.value, "rank 0", other));
+  }
+  if (unlike.empty()) return;
+  throw Error(ErrorCode::kConfig,
+              fmt::format("options: they are not those of rank 0: {} (give all ranks the same)",
+                          fmt::join(unlike, ", ")));
 }
 
 Json settled_options(Json options, const Json& of_checkpoint) {

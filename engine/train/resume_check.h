@@ -11,7 +11,8 @@
 #include "engine/data/data.h"
 #include "engine/model_files/model_directory.h"
 
-// Checks that a resumed run has the data and options of the run that made the checkpoint.
+// Checks that a resumed run has the data and options of the run that made the checkpoint, and that
+// ranks have those of rank 0.
 namespace strata::train {
 
 // The differences, each as "--seed 2 (the checkpoint: 1)".
@@ -31,6 +32,10 @@ checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
 
 // `about` comes from a manifest; values that it lacks count as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
+
+// Throws Error (kConfig) where a rank's options would train otherwise than rank 0's, which are
+// those of `first` as config::to_json() wrote them: ranks would update one state in several ways.
+void require_options_of(const std::string& first, const config::Options& options);
 
 // The options of a run, with the values of its newest checkpoint where another one would not
 // continue it: a start that was forced to have that has ended before its first checkpoint.

@@ -150,6 +150,20 @@ TEST_F(LaunchNodes, ARunDirectoryThatAMachineDoesNotSeeIsRefused) {
   }
 }
 
+// Each rank would update its part of the weights in its own way.
+TEST_F(LaunchNodes, OptionsThatDifferBetweenMachinesAreRefused) {
+  const Nodes nodes;
+  Process second(node(nodes, 1, train("run", {"--steps", "2", "--lr", "0.5", "--shuffle", "off"})),
+                 here());
+  Process first(node(nodes, 0, train("run", {"--steps", "2", "--lr", "0.25"})), here());
+  EXPECT_EQ(second.wait(), 2) << second.err();
+  const char* const text =
+      "options: they are not those of rank 0: --shuffle off (rank 0: on), --lr 0.5 (rank 0: 0.25)";
+  EXPECT_NE(second.err().find(text), std::string::npos) << second.err();
+  EXPECT_EQ(first.wait(), 4) << first.err();
+  EXPECT_NE(first.err().find("--lr 0.5 (rank 0: 0.25)"), std::string::npos) << first.err();
+}
+
 TEST_F(LaunchNodes, MistakesAreReportedBeforeAnythingStarts) {
   write_secret("short", "abc");
   write_text(sandbox_ / "open", std::string(64, 'a'));

@@ -52,6 +52,7 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   terms.resumed_step = 7;
   terms.run = "nonce";
   terms.data = "0123";
+  terms.options = "{}";
   terms.tensor_ranks = 2;
   terms.pipeline_ranks = 3;
   terms.shard_ranks = 4;
@@ -64,6 +65,7 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   EXPECT_EQ(read.facts.steps, 9);
   EXPECT_EQ(read.resume_from, terms.resume_from);
   EXPECT_EQ(read.data, "0123");
+  EXPECT_EQ(read.options, "{}");
   EXPECT_EQ(read.resumed_step, 7);
   EXPECT_EQ(read.run, "nonce");
   EXPECT_EQ(read.tensor_ranks, 2);
