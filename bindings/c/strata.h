@@ -34,7 +34,8 @@
  *
  * Structs: the caller sets struct_size to sizeof of the struct, and all else that it does not use
  * to 0. New versions add members at the end, and never change what 0 means; they take the sizes of
- * all older versions.
+ * all older versions. Any other struct_size is STRATA_ERROR_CONFIG in every call. Of members and
+ * arguments that say yes or no, 0 is no and any other number is yes.
  *
  * Memory: what the caller passes is copied before the call returns, if nothing else is said.
  * Strings that the library returns belong to the handle and stay until its next call.

@@ -101,6 +101,20 @@ TEST_F(CApi, StructsOfAnotherSizeAreRefused) {
   expect_refused(strata_store_step(store, &newer.known, nullptr), STRATA_ERROR_CONFIG, "newer");
   newer.later = 0;
   EXPECT_EQ(strata_store_step(store, &newer.known, nullptr), STRATA_OK) << text();
+  // Arguments and results of all calls, and items of arrays.
+  const auto refused = [](strata_status status) {
+    expect_refused(status, STRATA_ERROR_CONFIG, "struct_size is 0");
+  };
+  strata_plan plan = {};
+  strata_tensor_info info = {};
+  strata_view view = {};
+  strata_statistics statistics = {};
+  strata_load load = {};
+  refused(strata_store_plan(store, &plan));
+  refused(strata_store_tensor(store, 0, 0, &info));
+  refused(strata_store_acquire(store, 0, STRATA_FORWARD, &view));
+  refused(strata_store_statistics(store, &statistics));
+  refused(strata_store_load(store, &load));
   EXPECT_EQ(strata_store_close(store), STRATA_OK);
 }
 

@@ -84,7 +84,7 @@ void Sequence::add_unit(int slot) {
   unit.name = name.c_str();
   unit.tensors = &tensor;
   unit.tensor_count = chance(0.97) ? 1 : 0;
-  unit.frozen = model.units == kUnits - 1 && chance(0.2) ? 1 : 0;
+  unit.frozen = model.units == kUnits - 1 && chance(0.2) ? -1 : 0;  // any number but 0 is yes
   is_right = is_right && unit.tensor_count == 1;
   if (model.open && model.units >= kUnits && !model.sealed) return;  // there are enough
   expect(strata_store_add_unit(store, &unit, nullptr), is_right, "add_unit");

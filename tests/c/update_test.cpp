@@ -16,7 +16,7 @@ class CUpdate : public CApi {
                                         double clip = 0.05) {
     auto update = sized<strata_update>();
     update.lr = 0.01;
-    update.has_clip = 1;
+    update.has_clip = -1;  // any number but 0 is yes
     update.clip = clip;
     update.gradient_scale = scale;
     auto result = sized<strata_step_result>();
