@@ -64,6 +64,11 @@ Unit Store::read_unit(const strata_unit& given) const {
   Unit unit = {.name = text_or_empty(given.name), .tensors = {}, .frozen = given.frozen != 0};
   if (unit.name.empty()) refuse(ErrorCode::kConfig, "add_unit: the unit has no name (name it)");
   require_utf8(unit.name, fmt::format("unit {}", units_.size()));
+  if (std::ranges::count(units_, unit.name, &Unit::name) > 0) {
+    refuse(ErrorCode::kConfig, fmt::format("add_unit: {}: another unit has this name (give each "
+                                           "its own)",
+                                           unit.name));
+  }
   if (given.tensor_count > 0) require_given(given.tensors, "add_unit", "tensors");
   for (size_t i = 0; i < given.tensor_count; ++i) {
     const strata_tensor tensor = item_of(given.tensors, i, "add_unit", "tensor");

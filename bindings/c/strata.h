@@ -141,7 +141,7 @@ typedef struct strata_tensor {
 
 typedef struct strata_unit {
   size_t struct_size;
-  const char* name;
+  const char* name;             /* unique within the store, such as "layers.0" */
   const strata_tensor* tensors; /* [tensor_count], each struct_size of the first apart */
   size_t tensor_count;
   int32_t frozen; /* 1: not trained; no gradient, no moments, and not in checkpoints */

@@ -151,7 +151,9 @@ TEST_F(CApi, UnitsThatCannotBeAreRefusedByName) {
   refused("recipe");
   tensor.dtype = STRATA_F32;
   EXPECT_EQ(strata_store_add_unit(store, &unit, nullptr), STRATA_OK) << text();
-  refused("another tensor");
+  refused("add_unit: layer: another unit has this name");
+  unit.name = "other";
+  refused("other: weight: another tensor has this name");
   EXPECT_EQ(strata_store_close(store), STRATA_OK);
   for (const char* json : {"{", "[]", "{\"recipe\": \"fp8\"}", "{\"model\": \"x\"}"}) {
     EXPECT_NE(strata_store_open(json, nullptr, &store), STRATA_OK) << json;

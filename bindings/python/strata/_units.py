@@ -25,6 +25,7 @@ class Source:
 class Unit:
     """A part of a model whose weights are used together, such as a layer.
 
+    name: unique within the store.
     tensors: shapes by name; names are unique within the store.
     frozen: True, or the names of tensors that are not trained; they have no gradient and are not in
         checkpoints.
