@@ -6,7 +6,8 @@
 
 namespace strata::kernels {
 
-// The threads that kernels run on: at most `threads` of them, including the caller's.
+// The threads that kernels run on: at most `threads` of them, including the caller's, and at most
+// as many as the process has CPUs.
 //
 // Guarantees: kernels called inside run() use no other threads; results do not depend on the number
 // of threads. Threads: run() may be called from several threads, which then share the workers; a
@@ -19,8 +20,6 @@ class Parallel {
   Parallel(Parallel&&) noexcept;
   Parallel& operator=(Parallel&&) noexcept;
 
-  int threads() const { return threads_; }
-
   template <typename Function>
   void run(Function&& function) const {
     using Plain = std::remove_reference_t<Function>;
@@ -32,7 +31,6 @@ class Parallel {
   void run_erased(void (*function)(void*), void* target) const;
 
   struct Arena;
-  int threads_ = 1;
   std::unique_ptr<Arena> arena_;
 };
 

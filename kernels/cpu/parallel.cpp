@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/parallel.h"
 
-#include <tbb/info.h>
+#include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
@@ -42,9 +42,13 @@ struct Parallel::Arena {
   tbb::task_arena arena;
 };
 
-Parallel::Parallel(int threads) : threads_(threads) {
+Parallel::Parallel(int threads) {
   STRATA_CHECK(threads >= 1);
-  require_threads(std::min(threads, tbb::info::default_concurrency()) - 1);
+  // TBB has no more workers than this, and prints a warning where an arena asks for more.
+  const auto most = static_cast<int>(
+      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));
+  threads = std::min(threads, most);
+  require_threads(threads - 1);
   arena_ = std::make_unique<Arena>(threads);
 }
 Parallel::~Parallel() = default;

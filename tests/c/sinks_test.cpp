@@ -110,6 +110,15 @@ TEST_F(CSinks, LinesOfARunArriveInTheCallback) {
   EXPECT_EQ(strata_train_close(idle), STRATA_OK);
 }
 
+TEST_F(CSinks, MoreThreadsThanCpusPrintNothing) {
+  for (const unsigned times : {2, 4}) {
+    strata_store* store = loaded(R"({"recipe": "fp32", "threads": )" +
+                                 std::to_string(times * std::thread::hardware_concurrency()) + "}");
+    EXPECT_EQ(step(store).applied, 1);
+    EXPECT_EQ(strata_store_close(store), STRATA_OK);
+  }
+}
+
 TEST_F(CSinks, ADriveThatDoesNotAnswerIsReportedAndWaitedFor) {
   const std::string path = directory_ + "/weights";
   const std::vector<float> weights(64, 0.5f);
