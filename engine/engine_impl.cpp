@@ -58,7 +58,7 @@ session::Live& Session::Impl::live(const char* call) {
   if (!live_->failed()) return *live_;
   throw Error(ErrorCode::kUsage, std::string(call) +
                                      ": an earlier call failed, and the state is lost (load a "
-                                     "checkpoint, or close the session)");
+                                     "checkpoint or initial weights)");
 }
 
 const train::RunPlan& Session::Impl::plan() {
@@ -75,9 +75,7 @@ const train::RunPlan& Session::Impl::plan() {
 
 session::Training& Session::Impl::training(const char* call) {
   if (is_over_) {
-    throw Error(ErrorCode::kUsage, std::string(call) +
-                                       ": the run of this session is over (open "
-                                       "another session)");
+    throw Error(ErrorCode::kUsage, std::string(call) + ": the run is over (open another)");
   }
   if (!training_) training_ = std::make_unique<session::Training>(options_, cache_directory_);
   return *training_;
@@ -91,7 +89,7 @@ void Session::Impl::join(const RankPlace& place) {
     if (!is_right) throw Error(ErrorCode::kUsage, "join: " + what);
   };
   require_right(ranks > 1, "the option ranks is 1 (give the number of ranks there)");
-  require_right(!live_, "a state is loaded (close the session first)");
+  require_right(!live_, "a state is loaded (unload it first, in C++ by close())");
   require_right(place.rank >= 0 && place.rank < ranks,
                 fmt::format("rank {} of {} (give 0 to {})", place.rank, ranks, ranks - 1));
   require_right(

@@ -174,7 +174,9 @@ TEST_F(SessionTest, AfterAStepThatFailedALoadBringsTheStateAgain) {
   const auto expect_lost = [&](const std::function<void()>& call) {
     std::string text;
     EXPECT_EQ(code_of(call, &text), ErrorCode::kUsage);
-    EXPECT_NE(text.find("the state is lost (load a checkpoint"), std::string::npos) << text;
+    EXPECT_NE(text.find("the state is lost (load a checkpoint or initial weights)"),
+              std::string::npos)
+        << text;
   };
   expect_lost([&] { session.step(Tokens(3).batch(), 1e-2); });
   expect_lost([&] { session.evaluate(Tokens(3).batch()); });
