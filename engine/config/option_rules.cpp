@@ -394,8 +394,8 @@ bool measures_drives(const Options& options) {
   return !options.no_checksums && has("read") && has("write") && has("mixed");
 }
 
-void refuse_options(Command command, const std::vector<std::string>& problems) {
-  std::string message = fmt::format("cannot use the options of strata {}: ", name_of(command));
+void refuse_options(const std::vector<std::string>& problems) {
+  std::string message = "cannot use the options: ";
   if (problems.size() == 1) throw Error(ErrorCode::kUsage, message + problems[0]);
   message += fmt::format("{} problems", problems.size());
   constexpr size_t kShown = 40;

@@ -41,7 +41,7 @@ bool may_have_device(Command command, const Options& options);
 // checksums.
 bool measures_drives(const Options& options);
 
-// Throws all problems as one Error (kUsage): "cannot use the options of strata train: ...".
-[[noreturn]] void refuse_options(Command command, const std::vector<std::string>& problems);
+// Throws all problems as one Error (kUsage): "cannot use the options: ...".
+[[noreturn]] void refuse_options(const std::vector<std::string>& problems);
 
 }  // namespace strata::config

@@ -238,7 +238,7 @@ Options OptionCollector::finish(const FindGpu& gpu) {
       options_.warnings.push_back(std::move(idle.text));
     }
   }
-  if (!problems_.empty()) refuse_options(command_, problems_);
+  if (!problems_.empty()) refuse_options(problems_);
   return std::move(options_);
 }
 

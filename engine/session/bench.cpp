@@ -81,7 +81,7 @@ void check_bench(const config::Options& options) {
   check_shapes(options, problems);
   check_directories(options.nvme, problems);
   check_profile(options.profile, problems);
-  if (!problems.empty()) config::refuse_options(config::Command::kBench, problems);
+  if (!problems.empty()) config::refuse_options(problems);
 }
 
 io::BenchOptions bench_options(const config::Options& options) {

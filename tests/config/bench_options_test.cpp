@@ -188,7 +188,7 @@ TEST(BenchOptions, ConflictsAreReportedTogether) {
   const std::string error =
       bench_error({"--csv", "--json", "--compare-fio", "--profile", "p", "--dpeth", "4", "--rounds",
                    "0", "--tokens", "5", "--mode", "read"});
-  EXPECT_HAS(error, "strata bench io: 7 problems");
+  EXPECT_HAS(error, "cannot use the options: 7 problems");
   EXPECT_HAS(error, "--dpeth is not an option (did you mean --depth?)");
   EXPECT_HAS(error, "--rounds \"0\" is out of range (give a whole number, 1 to 1000)");
   EXPECT_HAS(error, "--json and --csv exclude each other: the answer has one format (give one)");

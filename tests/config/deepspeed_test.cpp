@@ -275,7 +275,7 @@ TEST(Deepspeed, TheBatchHoldsWithFactorsThatFlagsAndFilesGive) {
   const std::string micro = R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2})";
   EXPECT_EQ(plan_with(micro, {"--micro-batch", "4"}).accumulate, 8);
   EXPECT_EQ(refusal_of(micro, {"--accumulate", "4"}),
-            "cannot use the options of strata plan: ds.json: train_batch_size \"32\": not "
+            "cannot use the options: ds.json: train_batch_size \"32\": not "
             "micro-batch 2 (train_micro_batch_size_per_gpu) x accumulate 4 (--accumulate) x 1 rank "
             "(--ranks), which is 8 (change one of them, or take train_batch_size out of the file)");
   EXPECT_HAS(refusal_of(total, {"--accumulate", "4"}, "micro_batch = 4\nranks = 4"),
