@@ -11,12 +11,11 @@ static float x[LAYERS + 1][ROWS][W], dx[LAYERS + 1][ROWS][W]; /* activations, th
 static void check(strata_status status) {
   if (status != STRATA_OK) fprintf(stderr, "c_store: %s\n", strata_error_text()), exit(1);
 }
-
 static float uniform(void) { return 2 * (float)rand() / (float)RAND_MAX - 1; }
 static int fill(void* context, int32_t plane, int32_t unit, int32_t tensor, int64_t first,
                 int64_t count, float* values) {
   for (int64_t i = 0; i < count; ++i) values[i] = uniform() * sqrtf(3.0f / W);
-  return 0;
+  return (void)context, (void)plane, (void)unit, (void)tensor, (void)first, 0;
 }
 
 static void forward(const float* w, int l) { /* x[l + 1] = tanh(x[l] w^T) */
@@ -38,8 +37,8 @@ static void backward(const float* w, float* dw, int l) {
 
 static double train_step(strata_store* store) {
   double loss = 0;
-  strata_view view = {sizeof view};
-  const strata_update update = {sizeof update, 2e-3};
+  strata_view view = {.struct_size = sizeof view};
+  const strata_update update = {.struct_size = sizeof update, .lr = 2e-3};
   check(strata_store_begin(store));
   for (int i = 0; i < ROWS * W; ++i) x[0][i / W][i % W] = uniform();
   for (int l = 0; l < LAYERS; ++l, check(strata_store_release(store))) {
@@ -60,16 +59,17 @@ static double train_step(strata_store* store) {
 
 int main(int argc, char** argv) {
   const char* names[LAYERS] = {"layer0", "layer1", "layer2", "layer3"};
-  const strata_load load = {sizeof load, NULL, fill};
+  const int64_t shape[] = {W, W};
   strata_store* store;
   double loss = 1;
   check(strata_store_open(argc > 1 ? argv[1] : "{\"recipe\": \"fp32\"}", NULL, &store));
   for (int l = 0; l < LAYERS; ++l) {
-    strata_tensor tensor = {sizeof tensor, names[l], (const int64_t[]){W, W}, 2, STRATA_F32};
-    strata_unit unit = {sizeof unit, names[l], &tensor, 1};
+    strata_tensor w = {.struct_size = sizeof w, .name = names[l], .shape = shape, .rank = 2};
+    strata_unit unit = {.struct_size = sizeof unit, .name = names[l], .tensors = &w,
+                        .tensor_count = 1};
     check(strata_store_add_unit(store, &unit, NULL));
   }
-  check(strata_store_load(store, &load));
+  check(strata_store_load(store, &(strata_load){.struct_size = sizeof(strata_load), .fill = fill}));
   for (int step = 1; step <= STEPS; ++step) {
     loss = train_step(store);
     if (step % 50 == 1) printf("step %3d  loss %.4f\n", step, loss);

@@ -26,7 +26,7 @@ bash -euxo pipefail -c "$blocks" | tee said
 grep -q '^step 151 ' said
 ./c_store | grep -q '^step 151 '
 read -ra flags <<< "$(pkg-config --cflags --libs strata)"
-cc -std=c99 -Wall -Wextra -Wno-missing-field-initializers -Wno-unused-parameter -Werror -O2 c_store.c -o strict \
+cc -std=c99 -Wall -Wextra -Werror -O2 c_store.c -o strict \
   "${flags[@]}" -lm
 # A budget that is too small is refused with the least that fits.
 if ./c_store '{"recipe": "fp32", "threads": 1, "host_memory": "64KiB", "nvme": "scratch"}' 2> said; then exit 1; fi

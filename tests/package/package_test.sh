@@ -22,7 +22,7 @@ for each in train_text:60 external_mlp:120; do
   fi
 done
 cmake -S "$outside" -B "$outside/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/installed" -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_CXX_COMPILER="$compiler" > /dev/null
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" > /dev/null
 cmake --build "$outside/build"
 
 # Both end with 0 only where the loss has fallen.
