@@ -104,6 +104,10 @@ USES = {
     "function": lambda w: Twice.apply(w),
     "a tensor in memory of others": lambda w: w.share_memory_(),
     "multiprocessing": lambda w: torch.multiprocessing.reductions.reduce_tensor(w),
+    "histogram": lambda w: torch.histc(w),
+    "what checks values": lambda w: torch.bernoulli(w),
+    "parameter": lambda w: nn.Parameter(w),
+    "parameter of data": lambda w: nn.Parameter(w.data),
     "copy of it": lambda w: copy.deepcopy(w),
     "pickle": lambda w: pickle.dumps(w),
     "torch.save": lambda w: torch.save({"w": w}, io.BytesIO()),
@@ -204,6 +208,19 @@ def test_compiled_blocks_have_the_losses_of_plain_ones():
         block.compile(backend="aot_eager")
     losses = [step_of(model, state, step, loss_of) for step in range(3)]
     assert losses == pytest.approx(expected, rel=2e-5)
+
+
+def test_a_graph_of_the_whole_model_is_an_error_that_says_what_to_do():
+    model, state = offloaded()
+    tokens = torch.zeros(1, 10, dtype=torch.long)
+    for call in (
+        torch.compile(model, backend="eager", fullgraph=True),
+        lambda tokens: torch.export.export(model, (tokens,), strict=True),
+    ):
+        with pytest.raises(Exception, match=r"offload: .*restore\(\) before.* without fullgraph=True"):
+            call(tokens)
+    loss_of(model, 0).backward()
+    assert state.step(1e-2).applied
 
 
 def test_a_device_among_the_options_is_refused_since_the_model_would_not_be_there():

@@ -38,11 +38,21 @@ def transforms_a_part(model):
         torch.vmap(model.blocks[1])(torch.ones(2, 1, 10, 24))
 
 
+def traces(model):
+    torch.jit.trace(model, batch(9))
+
+
+def traces_a_part(model):
+    torch.jit.trace(model.blocks[1], torch.ones(1, 10, 24))
+
+
 CALLS = {
     evaluates: "an evaluation within a step",
     evaluates_a_part: "an evaluation within a step",
     transforms: "torch.vmap",
     transforms_a_part: "torch.vmap",
+    traces: "torch.jit.trace",
+    traces_a_part: "torch.jit.trace",
 }
 
 

@@ -22,7 +22,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def uncompiled(function: _Function) -> _Function:
     """A function that torch.compile leaves alone."""
     disable: Any = torch.compiler.disable
-    same: _Function = disable(function)
+    reason = (
+        "offload: weights of the model lie in a store; for torch.export call restore() before; torch.compile "
+        "takes the model without fullgraph=True, and its blocks with it"
+    )
+    try:
+        same: _Function = disable(function, reason=reason)
+    except TypeError:  # versions before 2.8 take none
+        same = disable(function)
     return same
 
 

@@ -7,10 +7,12 @@ would raise, but a parameter cannot go there and back, and tensors of the CPU wi
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from typing import Any, Iterator, NoReturn, Optional, Protocol
 
 import torch
+from torch import nn
 from torch.overrides import resolve_name
 
 from .. import _library as lib
@@ -75,6 +77,12 @@ class Guarded(torch.Tensor):
             _refuse(away, torch.Tensor.as_subclass)
         return super().as_subclass(kind)
 
+    def detach(self) -> Any:
+        """nn.Parameter() wants a tensor of the same class."""
+        for away in _away([self]) if sys._getframe(1).f_code is nn.Parameter.__new__.__code__ else ():
+            _refuse(away, nn.Parameter)
+        return super().detach()
+
     def set_(self, *given: Any, **keywords: Any) -> Any:
         """As that."""
         for away in _away([self]):
@@ -131,7 +139,12 @@ def _call(away: Any, function: Any, arguments: Any, keywords: Any) -> Any:
     if name == "new_tensor" and any(True for _ in _away([*arguments[1:], *keywords.values()])):
         _refuse(away, function)
     given = [each.shown if isinstance(each, Absent) else each for each in arguments]
-    result = function(*given, **keywords)
+    try:
+        result = function(*given, **keywords)
+    except RuntimeError:  # of values that are not there
+        if name not in _READS_NOT:
+            _refuse(away, function)
+        raise
     if given and result is given[0] and isinstance(arguments[0], Guarded):
         return arguments[0]
     if name in ("detach", "__get__") and isinstance(result, torch.Tensor):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Iterable
+from typing import Any, Iterable
 
 import torch
 from torch import nn
@@ -23,10 +23,11 @@ def refuse_written(names: Iterable[str]) -> None:
 
 
 def refuse_transforms() -> None:
-    if in_transform():
+    jit: Any = torch.jit  # whose is_tracing() has no type
+    if in_transform() or jit.is_tracing():
         raise lib.UsageError(
-            "offload: torch.func and torch.vmap cannot transform a model whose weights lie in a store "
-            "(call restore() before, and offload the model again after)"
+            "offload: torch.func, torch.vmap and torch.jit.trace cannot transform a model whose weights lie in "
+            "a store (call restore() before, and offload the model again after)"
         )
 
 
