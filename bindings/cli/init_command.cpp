@@ -78,7 +78,7 @@ int run_init(const config::Options& options) {
   rules.skips_bad = options.bad_records == config::BadRecords::kSkip;
   std::vector<data::DataItem> items;
   failures.collect([&] { items = items_without_weights(options.data); });
-  failures.throw_if_any("cannot start strata init");
+  failures.throw_if_any("cannot start");
   text::BpeTrainOptions tokenizer;
   tokenizer.vocabulary_size = options.vocab_size;
   const TemporaryDirectory trained("init");

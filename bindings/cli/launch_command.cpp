@@ -55,7 +55,7 @@ void require_nodes(const config::Options& options) {
     options.secret_file.empty() ? (void)secret_of_environment()
                                 : (void)read_secret(options.secret_file);
   });
-  failures.throw_if_any("cannot start strata launch");
+  failures.throw_if_any("cannot start");
 }
 
 // The options of a run on the machines of a host file. Rank 0 is on the first of them.

@@ -67,7 +67,7 @@ Generation::Generation(const config::Options& given, train::WorkProgress progres
   collect_device(options, failures);
   collect_files(options, failures);
   collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata generate");
+  failures.throw_if_any("cannot start");
   make_ids();
   set_positions();
   if (!options.is_given("micro-batch")) options.micro_batch = kTextsAtATime;

@@ -90,7 +90,7 @@ PlanRequest::PlanRequest(const config::Options& given, const std::string& cache_
     failures.collect([&] { other_ = config::read_machine(options.compare_machine); });
   }
   if (options.machine.empty()) collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata plan");
+  failures.throw_if_any("cannot start");
   options.samples = samples_of(options);
   train::RunFacts& facts = basis_.facts;
   facts = profile_ ? read_facts_elsewhere(*profile_, options) : read_facts(options);
@@ -166,7 +166,7 @@ train::Inference::Loss evaluate_model(const config::Options& given,
   collect_device(options, failures);
   collect_files(options, failures, !part);
   collect_drives(options, failures);
-  failures.throw_if_any("cannot start strata eval");
+  failures.throw_if_any("cannot start");
   if (!part) options.data = measured_data(options.data);
   options.samples = samples_of(options);
   auto tokenizer = open_tokenizer(options, false);
@@ -227,7 +227,7 @@ Exported export_model(const config::Options& given) {
   std::string chat_template;
   failures.collect(
       [&] { chat_template = data::template_to_export(options.chat_template, options.model); });
-  failures.throw_if_any("cannot start strata export");
+  failures.throw_if_any("cannot start");
   const checkpoint::CheckpointManifest manifest =
       checkpoint::read_manifest(options.resume_checkpoint);
   const model::ModelSpec spec =

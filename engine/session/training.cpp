@@ -252,7 +252,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
   failures.collect([&] { train::require_built(options_); });
   collect_device(options_, failures);
   collect_files(options_, failures);
-  if (!leads()) return failures.throw_if_any("cannot start strata train");
+  if (!leads()) return failures.throw_if_any("cannot start");
   profile = collect_profile(options_, failures);
   failures.collect([&] { check_scratch(options_); });
   failures.collect([&] {
@@ -262,7 +262,7 @@ void Training::open_places(std::optional<config::Machine>& profile) {
     directory_.emplace(options_.out, "strata train");
     if (!options_.resume) refuse_second_run(options_, *directory_);
   });
-  failures.throw_if_any("cannot start strata train");
+  failures.throw_if_any("cannot start");
 }
 
 // Checks before the data is read that the run fits with the least memory for data. When it does not
