@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/tasks.h"
 #include "engine/model/stage.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/plan/memory_map.h"
@@ -40,9 +42,19 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   return list;
 }
 
+namespace {
+
+plan::PlanInput input_of_stage(int stage, const RunPlan& run) {
+  plan::PlanInput input = run.input;
+  input.mesh.rank = stage * input.mesh.stage_ranks();
+  input.spec = &run.spec_of(input.mesh.rank);
+  return input;
+}
+
+}  // namespace
+
 void turn_to_stage(int stage, RunPlan& run) {
-  run.input.mesh.rank = stage * run.input.mesh.stage_ranks();
-  run.input.spec = &run.spec_of(run.input.mesh.rank);
+  run.input = input_of_stage(stage, run);
 }
 
 std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool inference) {
@@ -75,13 +87,13 @@ void slice(int64_t chunks, RunPlan& run) {
 
 namespace {
 
-plan::PlannerOptions predicting_options(RunPlan& run, const config::Options& options,
-                                        const RunFacts& facts) {
+plan::PlannerOptions predicting_options(const plan::PlanInput& input, const plan::Rates& rates,
+                                        const config::Options& options, const RunFacts& facts) {
   plan::PlannerOptions planner = planner_options(options, facts);
   planner.predict = [&](const plan::Plan& plan) {
     if (facts.stop != nullptr && facts.stop->load())
       throw Error(ErrorCode::kInterrupted, "plan: interrupted");
-    return plan::simulate(plan, plan::repeated(run.input), run.rates).step_s;
+    return plan::simulate(plan, plan::repeated(input), rates).step_s;
   };
   return planner;
 }
@@ -89,11 +101,20 @@ plan::PlannerOptions predicting_options(RunPlan& run, const config::Options& opt
 // The plan of the first rank of each stage, with the optimizer mode and the windows of `run.input`.
 std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options& options,
                                             const RunFacts& facts) {
-  const plan::PlannerOptions planner = predicting_options(run, options, facts);
-  std::vector<plan::PlannedRun> stages;
-  for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
-    turn_to_stage(stage, run);
-    stages.push_back(plan::make_plan(run.input, planner));
+  std::vector<plan::PlannedRun> stages(static_cast<size_t>(run.input.mesh.pipeline));
+  std::vector<std::function<void()>> tasks;
+  for (plan::PlannedRun& planned : stages) {
+    tasks.emplace_back([&, stage = static_cast<int>(&planned - stages.data())] {
+      const plan::PlanInput input = input_of_stage(stage, run);
+      planned = plan::make_plan(input, predicting_options(input, run.rates, options, facts));
+    });
+  }
+  try {
+    run_tasks(tasks);
+  } catch (const plan::DoesNotFit&) {
+    const auto refused = std::ranges::find(stages, 0, &plan::PlannedRun::candidates);
+    turn_to_stage(static_cast<int>(refused - stages.begin()), run);
+    throw;
   }
   return stages;
 }
@@ -159,8 +180,9 @@ struct Tried {
     const plan::Plan& plan = best.front().plan;
     if (plan.program(plan::repeated(run.input)).ops.size() < kManyOps) return false;
     const bool same_windows = run.input.windows.count == of_best.windows.count;
-    turn_to_stage(0, run);
-    const double rough_s = plan::rough_step_s(run.input, predicting_options(run, options, facts));
+    const plan::PlanInput input = input_of_stage(0, run);
+    const double rough_s =
+        plan::rough_step_s(input, predicting_options(input, run.rates, options, facts));
     return rough_s >= (same_windows ? kOfMode : kOfWindows) * cost_of(best, run).predicted_s;
   }
 
