@@ -6,6 +6,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 library=$1 part=$2
 python=${STRATA_PYTHON:-python3}
+# tests/packages.txt brings NumPy to the system's own, which another one may hide.
+if [ -z "${STRATA_PYTHON:-}" ] && ! "$python" -c "import numpy" 2> /dev/null; then python=/usr/bin/python3; fi
 
 # needs MODULE...: ends here without one of these.
 needs() {

@@ -95,7 +95,9 @@ class View:
         bits = self._copy(self._array(name, "weights", self._type))
         if self._type == "<f4":
             return bits
-        return (bits.astype(np.uint32) << 16).view(np.float32)
+        wide = bits.astype(np.uint32)
+        wide <<= np.uint32(16)  # in place and of this type: NumPy 1 widens an array without dimensions
+        return wide.view(np.float32)
 
     def gradient(self, name: str) -> Any:
         """The sum of this step's gradients so far, float32; add to it in place."""
