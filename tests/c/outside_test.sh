@@ -39,8 +39,9 @@ find_package(strata 0.1 REQUIRED COMPONENTS c ${WANTED})
 add_executable(by_cmake c_store.c)
 target_link_libraries(by_cmake PRIVATE strata::c m)
 END
+export CMAKE_GENERATOR=Ninja
 refused=$(cmake -S . -B none -DCMAKE_PREFIX_PATH="$work" -DWANTED=cxx 2>&1) && exit 1
-grep -q 'component cxx is not installed' <<< "$refused"
+grep -q 'component cxx is not installed' <<< "$refused" || { echo "$refused" && exit 1; }
 cmake -S . -B made -DCMAKE_PREFIX_PATH="$work" > /dev/null
 cmake --build made > /dev/null
 [[ -x made/by_cmake ]]
