@@ -5,9 +5,9 @@
 #
 #   tests/run.sh           what CI runs
 #   tests/run.sh --fast    the build and its fast tests; under 3 minutes when the compiler cache is warm
-#   tests/run.sh --long    what CI runs, clang-tidy over the whole tree and the table of CUDA kernels, with ten times
-#                          as many seeds in random tests, five times as many under sanitizers, and more tests under
-#                          these
+#   tests/run.sh --long    what CI runs, builds of other types and by clang (tests/builds.sh), clang-tidy over the whole
+#                          tree and the table of CUDA kernels, with ten times as many seeds in random tests, five times
+#                          as many under sanitizers, and more tests under these
 #
 # Build folders are build/, build-asan/ and build-tsan/. CCACHE_DIR chooses the compiler cache and JOBS the
 # number of parallel jobs.
@@ -128,7 +128,7 @@ same_memory+=':CachedGeneration.IsTheSame*:*PipelineRanksOfModel*:ContextRanks.H
 same_memory+=':WrittenCheckpoints.OfSlicesHave*:DataThreads.WarningsAre*:Exactness.SoItIsOnADeviceWithInteriors*'
 same_memory+=':*Bf16Parity.*gemma*:*Bf16Parity.*qwen*'
 # And these under the thread sanitizer: the same threads as in others, with other arithmetic.
-same_threads='Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
+same_threads='Tensor.RanksOfEachFamily*:Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
 same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
 same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
 same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:External.StateHasTheSameBits*'
@@ -156,6 +156,9 @@ build build
 
 if $long; then
   bash tests/install_packages.sh <(echo clang-tidy)
+  headline "builds of other types"
+  tests_run=$((tests_run + 1))
+  bash tests/builds.sh || tests_failed=$((tests_failed + 1))
   headline "clang-tidy"
   tests_run=$((tests_run + 1))
   bash tests/tree/clang_tidy.sh all || tests_failed=$((tests_failed + 1))
