@@ -61,6 +61,15 @@ class Hash {
 
 }  // namespace
 
+int nested_ranks(const Mesh& mesh) {
+  for (int name = 0; name < kGroupCount; ++name) {
+    const Mesh::Members members = mesh.members_of(static_cast<GroupName>(name));
+    const int near = mesh.together(members);
+    if (near > 1 && near < members.size) return mesh.node_ranks;
+  }
+  return 0;
+}
+
 AgreedHashes hashes_of(const Plan& plan) {
   Hash collectives, before, behind;
   collectives.add(plan.mesh.reduce_dtype);

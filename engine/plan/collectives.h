@@ -33,6 +33,10 @@ struct AgreedHashes {
 };
 AgreedHashes hashes_of(const Plan& plan);
 
+// Mesh::node_ranks where sums of a group nest by machine, else 0: meshes that differ in it add in
+// another order.
+int nested_ranks(const Mesh& mesh);
+
 // Whether the hashes of all ranks of a mesh, in their order, agree with those of one of them.
 bool agree(std::span<const AgreedHashes> all, const Mesh& mesh);
 

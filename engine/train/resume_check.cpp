@@ -15,6 +15,7 @@
 #include "engine/base/units.h"
 #include "engine/config/option_table.h"
 #include "engine/model_files/file.h"
+#include "engine/plan/collectives.h"
 #include "engine/train/run_plan.h"
 
 namespace strata::train {
@@ -145,11 +146,12 @@ Json about_data(const data::Dataset& data) {
 }
 
 Json about_run(const config::Options& options, const data::Dataset& data,
-               const checkpoint::FrozenFingerprint& frozen) {
+               const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   about.set("directory", std::filesystem::current_path().string());
   about.set("data", about_data(data));
+  about.set("nested_ranks", int64_t{plan::nested_ranks(mesh)});
   if (frozen.hash.empty()) return about;
   Json weights = Json::object();
   weights.set("hash", frozen.hash);
@@ -205,6 +207,16 @@ void require_options_of(const std::string& first, const config::Options& options
   throw Error(ErrorCode::kConfig,
               fmt::format("options: they are not those of rank 0: {} (give all ranks the same)",
                           fmt::join(unlike, ", ")));
+}
+
+ResumeChanges changed_sums(const Json& about, const plan::Mesh& mesh) {
+  const auto text = [](int64_t ranks) {
+    return ranks > 0 ? fmt::format("of machines of {} ranks", ranks) : "of single ranks";
+  };
+  const int64_t here = plan::nested_ranks(mesh);
+  const int64_t saved = number_in(about, "nested_ranks", here);
+  if (saved == here) return {};
+  return {{fmt::format("sums {} (checkpoint: {})", text(here), text(saved))}, {}};
 }
 
 Json settled_options(Json options, const Json& of_checkpoint) {

@@ -10,6 +10,7 @@
 #include "engine/config/options.h"
 #include "engine/data/data.h"
 #include "engine/model_files/model_directory.h"
+#include "engine/plan/plan.h"
 
 // Checks that a resumed run has the data and options of the run that made the checkpoint, and that
 // ranks have those of rank 0.
@@ -23,15 +24,18 @@ struct ResumeChanges {
 
 // What a run's manifests record of its data: counts, and a hash of the tokens.
 config::Json about_data(const data::Dataset& data);
-// The options and data of a run that its manifests record.
+// The options and data of a run that its manifests record, and how sums over ranks nest.
 config::Json about_run(const config::Options& options, const data::Dataset& data,
-                       const checkpoint::FrozenFingerprint& frozen);
+                       const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh);
 
 // The fingerprint in a manifest's `about`; empty when it has none.
 checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
 
 // `about` comes from a manifest; values that it lacks count as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
+
+// Whether sums over ranks nest otherwise, as on machines with other numbers of ranks.
+ResumeChanges changed_sums(const config::Json& about, const plan::Mesh& mesh);
 
 // Throws Error (kConfig) where a rank's options would train otherwise than rank 0's, which are
 // those of `first` as config::to_json() wrote them: ranks would update one state in several ways.

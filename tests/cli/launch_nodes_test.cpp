@@ -63,6 +63,13 @@ TEST_F(LaunchNodes, MachinesOfSeveralRanksHaveTheSameBitsWhereverTheStateLies) {
   ASSERT_EQ(losses.size(), 4u);
   ASSERT_EQ(expected.size(), losses.size());
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i] / expected[i], 1, 1e-5);
+  // So the run does not go on there without a word.
+  const Arguments elsewhere = {"--resume", "--steps", "5", "--ranks", "4"};
+  Process refused(train("nodes", elsewhere), here());
+  EXPECT_EQ(refused.wait(), 2) << refused.err();
+  EXPECT_NE(refused.err().find("sums of single ranks (checkpoint: of machines of 2 ranks)"),
+            std::string::npos)
+      << refused.err();
 }
 
 TEST_F(LaunchNodes, AStopOnOneMachineStopsAllAndTheRunResumes) {

@@ -77,5 +77,16 @@ TEST(ResumeCheck, OtherContextRanksDoNotContinueTheRun) {
   EXPECT_TRUE(changed_options(about(parts), parts).breaking.empty());
 }
 
+// Machines with other numbers of ranks add gradients in another order.
+TEST(ResumeCheck, SumsThatNestOtherwiseDoNotContinueTheRun) {
+  const config::Json before = config::Json::parse("{}", "test");
+  const config::Json saved = config::Json::parse(R"({"nested_ranks": 2})", "test");
+  const plan::Mesh nested = {.world = 4, .node_ranks = 2};
+  EXPECT_TRUE(changed_sums(before, nested).breaking.empty());
+  EXPECT_TRUE(changed_sums(saved, nested).breaking.empty());
+  EXPECT_EQ(changed_sums(saved, {.world = 4}).breaking,
+            std::vector<std::string>{"sums of single ranks (checkpoint: of machines of 2 ranks)"});
+}
+
 }  // namespace
 }  // namespace strata::train
