@@ -126,12 +126,12 @@ same_memory+=':*GroupOf.SumsOfSizes*/local:*GroupOf.EveryCallPattern*/local'
 same_memory+=':Pipeline.WindowsOfOneStage*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*:CachedGeneration.EqualsPasses*'
 same_memory+=':CachedGeneration.IsTheSame*:*PipelineRanksOfModel*:ContextRanks.HaveTheBits*:TensorRanks.*'
 same_memory+=':WrittenCheckpoints.OfSlicesHave*:DataThreads.WarningsAre*:Exactness.SoItIsOnADeviceWithInteriors*'
-same_memory+=':*Bf16Parity.*gemma*:*Bf16Parity.*qwen*'
+same_memory+=':*Bf16Parity.*gemma*:*Bf16Parity.*qwen*:Ranks.OfAnyNumber*'
 # And these under the thread sanitizer: the same threads as in others, with other arithmetic.
 same_threads='Tensor.RanksOfEachFamily*:Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
 same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
 same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
-same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:External.StateHasTheSameBits*'
+same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:Ranks.OfAnyNumber*:External.StateHasTheSameBits*'
 
 bash tests/install_packages.sh
 bash tests/install_packages.sh tests/packages_to_compare.txt ||
