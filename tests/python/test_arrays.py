@@ -71,6 +71,36 @@ class Views(unittest.TestCase):
             store.release()
             store.discard()
 
+    def test_a_close_that_was_refused_leaves_the_use_as_it_was(self):
+        with loaded() as store:
+            store.begin()
+            with store.acquire("in", "forward") as view:
+                array = view["in.weight"]
+                for call in (store.close, store.unload, store.release):
+                    with self.assertRaisesRegex(strata.UsageError, "in use"):
+                        call()
+                np.testing.assert_array_equal(view["in.weight"], weights()["in.weight"])
+                del array
+            with self.assertRaisesRegex(strata.UsageError, "released"):
+                view["in.weight"]
+            store.acquire(UNITS[1].name, "forward")
+            store.discard()
+
+    def test_a_use_of_two_units_is_released_whole_or_not(self):
+        units = [strata.Unit(name, {name + ".weight": (4,)}) for name in "ab"]
+        order = [strata.Use(["a", "b"], which) for which in ("forward", "backward")]
+        with strata.Store(units, OPTIONS, order=order) as store:
+            store.load({name + ".weight": np.ones(4, np.float32) for name in "ab"})
+            store.begin()
+            first, second = store.acquire("a", "forward"), store.used("b")
+            array = second["b.weight"]
+            with self.assertRaisesRegex(strata.UsageError, "release: b: .*in use"):
+                store.release()
+            self.assertEqual(first["a.weight"].sum(), 4)
+            del array
+            store.release()
+            store.discard()
+
     def test_dlpack_shows_gradients_without_a_copy_and_holds_them(self):
         with loaded() as store:
             view = in_backward(store, "mid")

@@ -268,12 +268,12 @@ class Store:
 
     def release(self) -> None:
         """Gives the acquired unit back. Raises UsageError while an array over it exists."""
-        for view in [*([self._view] if self._view else []), *self._others]:
-            if not view._free():
-                raise lib.UsageError(
-                    f"release: {self._units[view._unit].name}: an array or tensor over it is in use "
-                    "(delete it, or keep a copy)"
-                )
+        held = self._free_views()
+        if held is not None:
+            raise lib.UsageError(
+                f"release: {self._units[held._unit].name}: an array or tensor over it is in use "
+                "(delete it, or keep a copy)"
+            )
         self._call("store_release")
         self._view = None
         self._others = []
@@ -387,18 +387,30 @@ class Store:
         self._forget_views("unload")
         self._call("store_unload")
 
+    def _views(self) -> list[View]:
+        return [*([self._view] if self._view else []), *self._others]
+
+    def _free_views(self) -> Optional[View]:
+        """Frees those of the acquired use, or none of them where an array is left over the one that it returns."""
+        views = self._views()
+        for number, view in enumerate(views):
+            if not view._free():
+                for other in views[:number]:
+                    other._show()
+                return view
+        return None
+
     def _set_aside(self) -> None:
-        views = [*([self._view] if self._view else []), *self._others]
-        self._stale += [view for view in views if not view._free()]
+        self._stale += [view for view in self._views() if not view._free()]
         self._view = None
         self._others = []
 
     def _forget_views(self, name: str) -> None:
         """Raises while an array over memory that is freed next exists."""
-        self._set_aside()
         self._stale = [view for view in self._stale if not view._free()]
-        if self._stale:
+        if self._stale or self._free_views() is not None:
             raise lib.UsageError(f"{name}: an array or tensor over a unit is in use (delete it)")
+        self._set_aside()
 
     def close(self) -> None:
         """Ends the store. Raises UsageError while an array over a unit exists."""

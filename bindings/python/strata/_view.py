@@ -45,9 +45,11 @@ class View:
         self._places = {"weights": (struct.weights, struct.count * width)}  # address, bytes
         if struct.gradient:
             self._places["gradient"] = (struct.gradient, struct.count * 4)
-        self._buffers: dict[str, Union[c.Array[c.c_ubyte], DeviceMemory]] = {
-            name: self._memory(*place) for name, place in self._places.items()
-        }
+        self._buffers: dict[str, Union[c.Array[c.c_ubyte], DeviceMemory]] = {}
+        self._show()
+
+    def _show(self) -> None:
+        self._buffers = {name: self._memory(*place) for name, place in self._places.items()}
 
     def _memory(self, address: int, size: int) -> "Union[c.Array[c.c_ubyte], DeviceMemory]":
         if self.on_device:
