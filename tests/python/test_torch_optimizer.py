@@ -149,6 +149,13 @@ def test_losses_may_be_scaled():
     assert all(torch.equal(values, weights[1][1][name]) for name, values in weights[0][1].items())
 
 
+@pytest.mark.parametrize("norm", [0, 0.0, -1.0, float("nan")])
+def test_a_norm_that_clips_nothing_is_refused(norm):
+    model, state, optimizer = offloaded()
+    with pytest.raises(strata.ConfigError, match="max_norm.*above 0"):
+        optimizer.clip_grad_norm_(norm)
+
+
 def test_an_optimizer_of_a_closed_store_says_so():
     model, state, optimizer = offloaded()
     loss_of(model, 0).backward()

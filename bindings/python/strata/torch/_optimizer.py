@@ -122,6 +122,7 @@ class Optimizer(torch.optim.Optimizer):
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Clips in the next step(); an infinite norm clips as the option does. Returns a scalar that
         step() sets to the norm of all gradients; it is NaN until then."""
+        lib.require(max_norm > 0, "clip_grad_norm_: max_norm", max_norm, "a number above 0")
         if math.isfinite(max_norm):
             self._clip_once = float(max_norm)
         self._norm = torch.full((), math.nan)
