@@ -86,6 +86,10 @@ def test_weights_of_bf16_have_exact_masters(tmp_path):
     assert weights[name].dtype == torch.bfloat16 and masters[name].dtype == torch.float32
     assert torch.equal(weights[name], masters[name].bfloat16())
     assert not torch.equal(weights[name].float(), masters[name])
+    model.model.norm.weight.requires_grad_(False)  # for a while
+    model.load_state_dict({"lm_head.weight": weights["lm_head.weight"]}, strict=False)
+    assert torch.equal(state.state_dict()[name], masters[name])
+    model.model.norm.weight.requires_grad_(True)
     with pytest.raises(strata.ConfigError, match="torch.float32, while others are torch.bfloat16"):
         model = llama().bfloat16()
         model.model.norm.float()

@@ -465,7 +465,7 @@ class Offloaded:
         self.require_idle("load")
         check_checkpoint(checkpoint)
         frozen = self._frozen() if self._is_loaded() else self._rescued
-        if not frozen and not all(self._parameters[name].requires_grad for name in self._stored()):
+        if not frozen and len(self._numbers) < len(self._stored()):
             raise lib.UsageError(
                 "offload: load: an earlier failure lost the weights that are not trained (offload the "
                 "model again, from its files)"
@@ -509,7 +509,7 @@ class Offloaded:
         names = {
             name
             for name in self._stored()
-            if not self._parameters[name].requires_grad and (wanted is None or name in wanted)
+            if name not in self._numbers and (wanted is None or name in wanted)
         }
         if not names:
             return found
