@@ -84,6 +84,16 @@ def test_parameters_without_elements_stay_in_the_model():
     assert model.state_dict()["0.empty"].shape == (0, 3)
 
 
+def test_buffers_that_repeat_their_elements():
+    model = new_model()
+    model[1].register_buffer("mask", torch.ones(1, 16).expand(4, 16))
+    model[1].register_buffer("none", torch.ones(1, 0).expand(4, 0))
+    model[1].register_forward_hook(lambda module, inputs, output: output * module.mask)
+    state = offloaded(model)
+    assert model[1].mask.stride() == (0, 1)
+    step(model, state)
+
+
 @pytest.mark.parametrize(
     "example, named",
     [

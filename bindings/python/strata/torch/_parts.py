@@ -80,3 +80,10 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
     if isinstance(values, (list, tuple)):
         return [tensor for each in values for tensor in tensors_in(each)]
     return []
+
+
+def unrepeated(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory that has each element of it once, where expand() repeats them."""
+    if tensor.layout != torch.strided or 0 not in tensor.stride():
+        return tensor
+    return tensor[tuple(slice(1) if step == 0 else slice(None) for step in tensor.stride())]

@@ -29,7 +29,7 @@ from ._binder import (
     versions_of,
 )
 from ._device import new_bytes, tensor_over
-from ._parts import Part, tensors_in
+from ._parts import Part, tensors_in, unrepeated
 from ._refusals import refuse_written
 from ._saved import Slot
 from ._source import Source
@@ -247,7 +247,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             for name, buffer in module.named_buffers(recurse=False):
                 buffers.append((module, name, buffer))
                 if buffer not in values:
-                    values[buffer] = buffer.clone()
+                    values[buffer] = unrepeated(buffer).clone()
 
     keep(model)
     states = random.getstate(), np.random.get_state()
@@ -260,7 +260,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         np.random.set_state(states[1])
         with torch.no_grad():
             for module, name, buffer in buffers:
-                buffer.copy_(values[buffer])
+                unrepeated(buffer).copy_(values[buffer])
                 setattr(module, name, buffer)
 
 
