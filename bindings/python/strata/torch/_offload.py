@@ -89,7 +89,7 @@ class Offloaded:
             source = FileSource(weights, source, model, new)
         self._check(source)
         buffers = source.buffers(model)
-        self._ranks.share(before)
+        self._ranks.share([*before.values(), *model.buffers()])
         replaced = materialize(model, self.device, buffers)
         self._buffers = Buffers(model, self.device, buffers)
         # The model keeps those without elements.
@@ -301,6 +301,7 @@ class Offloaded:
                 refuse_other_training(f"step: {name}: requires_grad is off")
         self._binder.unbind()
         self._uses.end_micro_batch()
+        self._ranks.require_same_gradients()
         groups = [GroupUpdate(*settings.get(name, (0.0, 0.0))) for name in self._numbers]
         try:
             result = self.store.step(

@@ -8,8 +8,9 @@ import secrets
 import shutil
 import socket
 import tempfile
+import zlib
 from dataclasses import replace
-from typing import Any, Mapping, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 from torch import distributed
@@ -19,6 +20,7 @@ from .._ranks import Ranks as StoreRanks
 from .._store import Store
 from .._units import Use
 from ._lent import GroupTransport
+from ._parts import unrepeated
 
 # Who carries what a sharded store's ranks exchange.
 NETWORKS = ("tcp", "group")
@@ -39,6 +41,7 @@ class Ranks:
             raise lib.ConfigError("offload: shard without a group (give the ranks' process group)")
         self.shards = shard and self._size > 1
         self._network = network
+        self._averaged = 0  # a checksum of the names of gradients of this step
 
     def are_one(self) -> bool:
         return self._size == 1
@@ -91,24 +94,38 @@ class Ranks:
         ]
         return first if same else order
 
-    def mean(self, gradient: torch.Tensor) -> torch.Tensor:
-        """What a gradient adds to that of the store: its mean over the ranks, float32 where there are
+    def mean(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
+        """What the gradient of a parameter adds to that of the store: its mean over the ranks, float32 where there are
         several; or, where the store sums, its part of the mean."""
         if self._size == 1:
             return gradient
         mean = gradient.float() / self._size
         if not self.shards:
+            self._averaged = zlib.crc32(name.encode(), self._averaged)
             distributed.all_reduce(mean, group=self._group)
         return mean
 
-    def share(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Gives all ranks the weights of the first, where they have values."""
+    def begin_step(self) -> None:
+        self._averaged = 0
+
+    def require_same_gradients(self) -> None:
+        """Throws on all ranks where means of this step are of gradients of different parameters."""
+        if self._size > 1 and not self.shards and len(set(self._all(str(self._averaged)))) > 1:
+            raise lib.UsageError(
+                "offload: step: the ranks made gradients of different parameters, or in another order, and "
+                "the means are of unlike ones (use the same modules in the same order on all ranks, or "
+                "give offload() shard=True, which counts what a rank leaves out as zero; zero_grad() drops "
+                "the step)"
+            )
+
+    def share(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Gives all ranks the weights and buffers of the first, where they have values."""
         if self._size == 1:
             return
         first = distributed.get_global_rank(self._group, 0)
-        for values in weights.values():
+        for values in tensors:
             if values.device.type != "meta":
-                distributed.broadcast(values, first, group=self._group)
+                distributed.broadcast(unrepeated(values), first, group=self._group)
 
 
 def _meeting_place(

@@ -112,6 +112,7 @@ class StoreUses:
     def end_step(self) -> None:
         """The store has ended the step."""
         self.mode, self._has_passed = None, False
+        self._ranks.begin_step()
 
     def end_forward(self) -> None:
         """Ends a pass without a backward, if there is one."""
@@ -242,7 +243,7 @@ class StoreUses:
 
         def add(name: str, gradient: torch.Tensor) -> None:
             self._has_passed = True
-            mean = self._ranks.mean(gradient)
+            mean = self._ranks.mean(name, gradient)
             tensor_over(view.gradient(name), self._device).view(gradient.shape).add_(mean)
 
         return Slot(memory, weights, add)
