@@ -94,6 +94,33 @@ def test_buffers_that_repeat_their_elements():
     step(model, state)
 
 
+def sharing(kind):
+    model = new_model()
+    model[1].other = nn.Linear(16, 8)
+    weight = model[0].weight.detach()
+    if kind == "buffer":
+        model[1].other.register_buffer("first", weight[:3])
+    else:
+        model[1].other.weight = nn.Parameter(weight.t() if kind == "transposed" else weight[4:, ::2])
+    return model
+
+
+@pytest.mark.parametrize("kind", ["transposed", "part", "buffer"])
+def test_parameters_that_share_memory_are_named(kind):
+    model = sharing(kind)
+    model.requires_grad_(False)
+    model[2].requires_grad_(True)
+    offloaded(model).restore()  # what does not change may
+    model = sharing(kind)
+    with pytest.raises(strata.UsageError, match="shares memory with.*one parameter.*clone"):
+        offloaded(model)
+    both = torch.zeros(256)  # parts of one memory that have no element in common
+    model[0].weight = nn.Parameter(both[:128].view(16, 8))
+    model[1].other.weight = nn.Parameter(both[128:].view(8, 16))
+    model[1].other._buffers.clear()
+    step(model, offloaded(model))
+
+
 @pytest.mark.parametrize(
     "example, named",
     [

@@ -126,6 +126,29 @@ def check_model(model: nn.Module) -> None:
         )
 
 
+def check_memory(model: nn.Module) -> None:
+    """Throws where a trained parameter shows memory of another parameter or of a buffer, from which the
+    store would part it in silence."""
+    spans = []
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.numel() == 0:
+            continue
+        sizes = zip(tensor.shape, tensor.stride())
+        count = 1 + sum((size - 1) * step for size, step in sizes)
+        end = tensor.data_ptr() + count * tensor.element_size()
+        is_trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad
+        spans.append((tensor.data_ptr(), end, count <= tensor.numel(), is_trained, name))
+    spans.sort()
+    for (_, end, is_whole, is_trained, name), (begin, _, too, also, other) in zip(spans, spans[1:]):
+        if begin < end and (is_whole or too) and (is_trained or also):
+            _refuse(
+                f"{name}: it shares memory with {other}, which is another tensor, and the store would "
+                "not let them change together",
+                "make them one parameter, as decoder.weight = encoder.weight does, and transpose it where "
+                "it is used; or give one a clone()",
+            )
+
+
 _MOVES = ("to", "cpu", "cuda", "half", "float", "double", "bfloat16")
 _REQUIRES_GRAD: Any = torch.Tensor.requires_grad
 

@@ -21,7 +21,7 @@ from .._units import GroupUpdate, StepResult, Unit, Use
 from ._binder import Binder, take_away
 from ._copies import Copies, Tensors, check_planes, fill_of
 from ._device import Buffers, Given, device_of, options_of
-from ._habits import Habits, check_model, refuse_other_training
+from ._habits import Habits, check_memory, check_model, refuse_other_training
 from ._parts import Part, check_parts, parts_of
 from ._ranks import Ranks
 from ._recorder import Recorder, evaluated, record
@@ -88,6 +88,7 @@ class Offloaded:
         if weights is not None:
             source = FileSource(weights, source, model, new)
         self._check(source)
+        check_memory(model)
         buffers = source.buffers(model)
         self._ranks.share([*before.values(), *model.buffers()])
         replaced = materialize(model, self.device, buffers)
