@@ -4,6 +4,7 @@ the next step works."""
 
 import gc
 import os
+import pickle
 
 import pytest
 
@@ -119,6 +120,19 @@ def test_parameters_that_share_memory_are_named(kind):
     model[1].other.weight = nn.Parameter(both[128:].view(8, 16))
     model[1].other._buffers.clear()
     step(model, offloaded(model))
+
+
+def test_a_restored_model_is_pickled_without_its_store():
+    model = new_model()
+    state = offloaded(model)
+    step(model, state)
+    model[0].weight.requires_grad_(False)
+    state.restore()
+    pickled = pickle.dumps(model)
+    assert b"strata" not in pickled
+    del state
+    gc.collect()
+    assert pickle.dumps(model) == pickled
 
 
 @pytest.mark.parametrize(

@@ -146,18 +146,21 @@ class Binder:
         for hook in self._hooks:
             hook.remove()
         self._set_class(self.parameters, nn.Parameter)
+        for parameter in self.parameters.values():
+            for own in ("home", "_is_off"):  # which pickle would save with it, and all that they refer to
+                vars(parameter).pop(own, None)
 
     def guard(self) -> None:
         """From now on, reads of weights that are not in memory are errors."""
         self._guards = True
+        for name in [*self.unit_of, *self.kept]:
+            setattr(self.parameters[name], "home", weakref.proxy(self))
         self._set_class([*self.unit_of, *self.kept], StoredParameter)
 
     def _set_class(self, names: Iterable[str], kind: type[nn.Parameter]) -> None:
         """Weights of modules that compute are plain parameters, as torch.compile wants them."""
         for name in names if self._guards else ():
-            parameter = self.parameters[name]
-            setattr(parameter, "home", weakref.proxy(self))
-            setattr(parameter, "__class__", kind)
+            setattr(self.parameters[name], "__class__", kind)
 
     def is_away(self, parameter: torch.Tensor) -> bool:
         """Whether its values are not in memory."""
