@@ -137,6 +137,10 @@ void Session::order(const std::vector<UsedUnits>& uses, bool may_leave_out) {
   const double flops_per_s = session::unit_rates(impl_->options_).matmul_flops_per_s;
   std::vector<model::ExternalUse> order;
   for (const UsedUnits& use : uses) {
+    if (!(use.seconds >= 0) || !std::isfinite(use.seconds)) {
+      throw Error(ErrorCode::kConfig, fmt::format("order: use {}: {} seconds (give 0 or more)",
+                                                  order.size(), use.seconds));
+    }
     order.push_back({use.units, use.pass == UnitPass::kBackward, use.seconds * flops_per_s});
   }
   model::set_uses(std::move(order), impl_->spec_);

@@ -300,6 +300,7 @@ class Stores(unittest.TestCase):
             ("frozen: 'b' .give a list", {"frozen": "b"}),
             ("frozen: 3 .give a list", {"frozen": 3}),
             ("a: group: 'x'", {"groups": {"a": "x"}}),
+            ("a: group: 4294967297 ", {"groups": {"a": 2**32 + 1}}),
             ("groups: 5", {"groups": 5}),
             ("a: source: 'file'", {"sources": {"a": "file"}}),
             ("groups: c: no unit", {"groups": {"c": 1}}),
@@ -309,11 +310,22 @@ class Stores(unittest.TestCase):
                 strata.Store([strata.Unit("u", shapes, **given)], OPTIONS)
         with self.assertRaisesRegex(strata.ConfigError, "a: shape: 8"):
             strata.Store([strata.Unit("u", {"a": 8})], OPTIONS)
+        with self.assertRaisesRegex(strata.ConfigError, "a: shape: .18446744073709551620,"):
+            strata.Store([strata.Unit("u", {"a": (2**64 + 4,)})], OPTIONS)
+        with strata.Store(UNITS, OPTIONS) as store:
+            with self.assertRaisesRegex(strata.ConfigError, "load: updates: 18446744073709551619"):
+                store.load(weights(), exp_avg=weights(), exp_avg_sq=weights(), updates=2**64 + 3)
+            store.load(weights())
+            store.begin()
+            with self.assertRaisesRegex(strata.ConfigError, "acquire: unit: 4294967296 "):
+                store.acquire(2**32, "forward")
+            store.discard()
         with self.assertRaisesRegex(strata.ConfigError, "order: units: 'in'"):
             strata.Store(UNITS, OPTIONS, order=[strata.Use("in", "forward")])
         for words, order in (
             ("^order: use 1: names in twice", [strata.Use(["in"], "backward"), strata.Use(["in", "in"], "forward")]),
             ("^order: in: has no backward use", [strata.Use(["in"], "forward")]),
+            ("^order: use 0: -1 seconds", [strata.Use(["in"], "forward", seconds=-1)]),
         ):
             with self.assertRaisesRegex(strata.ConfigError, words):
                 strata.Store(UNITS, OPTIONS, order=order)

@@ -249,6 +249,18 @@ def test_the_next_step_works_after_an_exception(error, where):
     assert losses == pytest.approx(expected, rel=2e-5)
 
 
+def test_updates_that_differ_by_parameter_are_refused():
+    _, _, other = plain(2)
+    given = other.state_dict()
+    given["state"][1]["step"] = torch.tensor(5.0)
+    model, state, optimizer = offloaded()
+    before = state.state_dict()
+    with pytest.raises(strata.ConfigError, match="updated 2 times and others up to 5"):
+        optimizer.load_state_dict(given)
+    after = state.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
 def test_a_model_of_transformers_generates_and_is_saved(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 61}

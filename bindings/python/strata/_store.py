@@ -17,7 +17,7 @@ from ._device_memory import device_of
 from ._ranks import Lent, Ranks, struct_of
 from ._plan import Options, Plan, options_text, plan_of
 from ._units import GroupUpdate, Statistics, StepResult, Unit, Use
-from ._units import check_order, check_units, set_source, step_result_of
+from ._units import check_order, check_units, is_whole, set_source, step_result_of
 from ._values import Initial, check_values, fill as fill_values, floats, real
 from ._view import View
 
@@ -120,6 +120,7 @@ class Store:
 
     def _number(self, unit: Union[int, str], call: str) -> int:
         if isinstance(unit, int):
+            lib.require(is_whole(unit, 32), f"{call}: unit", unit, "its name, or its number from 0")
             return unit
         names = [each.name for each in self._units]
         if unit not in names:
@@ -210,6 +211,7 @@ class Store:
                 lambda: fill_values(planes[plane], tensors[unit][tensor], first, count, out)
             )
 
+        lib.require(is_whole(updates), "load: updates", updates, "a number from 0")
         struct = lib.LoadStruct(updates=updates, fills_moments=int(exp_avg is not None))
         if checkpoint is not None:
             struct.checkpoint = lib.path_of(checkpoint, "load: checkpoint")

@@ -110,8 +110,11 @@ def set_source(tensor: lib.TensorStruct, name: str, source: Source) -> None:
     tensor.source_dtype = lib.DTYPES[source.dtype] if source.dtype is not None else 0
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+def is_whole(value: Any, bits: int = 64) -> bool:
+    """Whether it is a number of so many bits, of which the library would see no more."""
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        return False
+    return -(1 << bits - 1) <= value.__index__() < 1 << bits - 1
 
 
 def _check_kinds(unit: Unit) -> None:
@@ -120,10 +123,10 @@ def _check_kinds(unit: Unit) -> None:
         given = getattr(unit, what)
         lib.require(isinstance(given, Mapping), f"{where}: {what}", given, "values by name")
     for name, shape in unit.tensors.items():
-        is_shape = isinstance(shape, Iterable) and all(_is_whole(size) for size in shape)
+        is_shape = isinstance(shape, Iterable) and all(is_whole(size) for size in shape)
         lib.require(is_shape, f"{name}: shape", shape, "a list of sizes")
     for name, group in unit.groups.items():
-        lib.require(_is_whole(group), f"{name}: group", group, "a number from 1")
+        lib.require(is_whole(group, 32), f"{name}: group", group, "a number from 1")
     for name, source in unit.sources.items():
         lib.require(isinstance(source, Source), f"{name}: source", source, "a Source")
     is_list = isinstance(unit.frozen, (bool, Collection)) and not isinstance(unit.frozen, str)

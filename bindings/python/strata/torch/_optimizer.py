@@ -246,14 +246,20 @@ class Optimizer(torch.optim.Optimizer):
         if not state and self._store_of.updates() == 0:
             return
         planes: dict[str, dict[str, torch.Tensor]] = {"exp_avg": {}, "exp_avg_sq": {}, "master": {}}
-        updates = 0
         for index, parameter in enumerate(self._parameters()):
             of = state.get(index, {})
             _refuse_other(sorted(set(of) - {"step", *planes}), f"moments of {index}")
-            updates = max(updates, int(of.get("step", 0)))
             for key, plane in planes.items():
                 if key in of:
                     plane[self._store_of.name_of(parameter)] = of[key]
+        counts = sorted({int(of["step"]) for of in state.values() if "step" in of})
+        if len(counts) > 1:
+            raise lib.ConfigError(
+                f"Optimizer.load_state_dict: some parameters were updated {counts[0]} times and others up to "
+                f"{counts[-1]}, but a store counts the updates of all together (give all states one "
+                '"step", with which moments are corrected, or load the weights alone)'
+            )
+        updates = counts[0] if counts else 0
         self._store_of.reload(planes["master"], planes["exp_avg"], planes["exp_avg_sq"], updates)
 
     def _check_groups(self, groups: list[dict[str, Any]]) -> None:
