@@ -64,10 +64,10 @@ int main(int argc, char** argv) {
   double loss = 1;
   check(strata_store_open(argc > 1 ? argv[1] : "{\"recipe\": \"fp32\"}", NULL, &store));
   for (int l = 0; l < LAYERS; ++l) {
-    strata_tensor w = {.struct_size = sizeof w, .name = names[l], .shape = shape, .rank = 2};
-    strata_unit unit = {.struct_size = sizeof unit, .name = names[l], .tensors = &w,
-                        .tensor_count = 1};
-    check(strata_store_add_unit(store, &unit, NULL));
+    strata_tensor w = {.struct_size = sizeof w, .name = names[l], .shape = shape, .rank = 2,
+                       .dtype = STRATA_F32};
+    strata_unit u = {.struct_size = sizeof u, .name = names[l], .tensors = &w, .tensor_count = 1};
+    check(strata_store_add_unit(store, &u, NULL));
   }
   check(strata_store_load(store, &(strata_load){.struct_size = sizeof(strata_load), .fill = fill}));
   for (int step = 1; step <= STEPS; ++step) {

@@ -14,8 +14,9 @@
  *
  * Status: every function that returns strata_status returns STRATA_OK or the kind of failure.
  * strata_error_text() then says what is wrong, where, and what to do. After STRATA_ERROR_USAGE,
- * _CONFIG, _DOES_NOT_FIT, _HANDLE, _BUSY and _FORKED nothing has changed. After any other failure
- * of a call on a loaded state, that state is lost: load again, or close the handle.
+ * _CONFIG, _DOES_NOT_FIT, _HANDLE, _BUSY and _FORKED nothing has changed. Any other failure of a
+ * call on a loaded state may lose it; calls on it then return STRATA_ERROR_USAGE and say so: load
+ * again, or close the handle.
  *
  * Handles: an open function makes one, the close function ends it. A handle that is null, closed or
  * of another kind is STRATA_ERROR_HANDLE. Handles share nothing; any number may be open.
@@ -34,8 +35,9 @@
  *
  * Structs: the caller sets struct_size to sizeof of the struct, and all else that it does not use
  * to 0. New versions add members at the end, and never change what 0 means; they take the sizes of
- * all older versions. Any other struct_size is STRATA_ERROR_CONFIG in every call. Of members and
- * arguments that say yes or no, 0 is no and any other number is yes.
+ * all older versions. A smaller one, and a member beyond the library's that is not 0, are
+ * STRATA_ERROR_CONFIG in every call. Of members and arguments that say yes or no, 0 is no and any
+ * other number is yes.
  *
  * Memory: what the caller passes is copied before the call returns, if nothing else is said.
  * Strings that the library returns belong to the handle and stay until its next call.
@@ -311,8 +313,8 @@ STRATA_API strata_status strata_store_plan(strata_store* store, strata_plan* pla
  * succeeded. Errors: _USAGE. */
 STRATA_API strata_status strata_store_tensor(strata_store* store, int32_t unit, int32_t tensor,
                                              strata_tensor_info* info);
-/* Allocates memory and loads a state. Between steps, it takes the memory and scratch of the state
- * that is loaded. Plans first if plan was not called. A checkpoint that cannot be used leaves what
+/* Allocates memory and loads a state, after a step that is open is discarded. It takes the memory
+ * and scratch of the state that is loaded. Plans first if plan was not called. A checkpoint that cannot be used leaves what
  * is loaded, if this is the only rank: all of it is verified before its state is read. After
  * another failure nothing is loaded. _INTERRUPTED when `fill` stopped it. */
 STRATA_API strata_status strata_store_load(strata_store* store, const strata_load* load);

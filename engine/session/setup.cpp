@@ -390,6 +390,7 @@ train::RunPlan plan_units(const model::ModelSpec& spec, const config::Options& o
   train::RunPlan run;
   run.spec = std::make_unique<model::ModelSpec>(spec);
   run.threads = options.threads;
+  run.drives = train::drives_of(options, {});
   run.ranks_on_node = rank.on_node;
   run.host_budget = options.host_memory > 0 ? options.host_memory : plan::kNoLimit;
   run.input.spec = run.spec.get();

@@ -210,6 +210,32 @@ def test_compiled_blocks_have_the_losses_of_plain_ones():
     assert losses == pytest.approx(expected, rel=2e-5)
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+def test_compiled_blocks_have_as_many_graphs_as_plain_ones(is_before):
+    graphs = []
+
+    def compile_blocks(model):
+        for block in model.blocks:
+            block.compile(backend=lambda graph, _: graphs.append(graph) or graph.forward)
+
+    torch._dynamo.reset()
+    plain = new_model()
+    compile_blocks(plain)
+    plain_losses(plain, 2)
+    expected = len(graphs)
+    torch._dynamo.reset()
+    graphs.clear()
+    model = new_model()
+    if is_before:
+        compile_blocks(model)
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
+    if not is_before:
+        compile_blocks(model)
+    for step in range(2):
+        step_of(model, state, step, loss_of)
+    assert len(graphs) == expected > 0
+
+
 def test_a_graph_of_the_whole_model_is_an_error_that_says_what_to_do():
     model, state = offloaded()
     tokens = torch.zeros(1, 10, dtype=torch.long)

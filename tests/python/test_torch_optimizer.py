@@ -162,11 +162,25 @@ def test_an_optimizer_of_a_closed_store_says_so():
     optimizer.step()
     state.restore()
     loss_of(model, 0).backward()
-    with pytest.raises(strata.HandleError, match="step: the store is closed, as by restore"):
+    with pytest.raises(strata.HandleError, match="step: restore.. has closed the store"):
         optimizer.step()
     for call in (state.restore, optimizer.state_dict, state.state_dict, lambda: state.step(1e-3)):
-        with pytest.raises(strata.HandleError, match="closed, as by restore.*torch.optim"):
+        with pytest.raises(strata.HandleError, match="restore.. has closed.*torch.optim"):
             call()
+
+
+def test_a_store_that_was_closed_by_itself_has_no_weights_to_give_back():
+    _, state, _ = offloaded()
+    state.store.close()
+    with pytest.raises(strata.HandleError, match="closed by itself, and the weights are gone"):
+        state.restore()
+
+
+def test_a_lost_state_is_not_restored():
+    _, state, _ = offloaded()
+    state.store.unload()
+    with pytest.raises(strata.UsageError, match="the weights are lost .call load.. with a checkpoint"):
+        state.restore()
 
 
 def test_what_cannot_work_says_what_to_call():
@@ -247,6 +261,23 @@ def test_the_next_step_works_after_an_exception(error, where):
     optimizer.zero_grad()
     losses += train(model, optimizer, scheduler, range(2, 6))
     assert losses == pytest.approx(expected, rel=2e-5)
+
+
+def test_the_weight_decay_of_the_store_is_the_optimizers():
+    model = new_model()
+    state = strata.torch.offload(model, lambda: loss_of(model, 0), {**options(), "weight_decay": 0.25})
+    assert strata.torch.Optimizer(state).param_groups[0]["weight_decay"] == 0.25
+    for given in ({"lr": -1}, {"lr": "x"}, {"weight_decay": float("nan")}, {"clip": -1}):
+        with pytest.raises(strata.ConfigError, match="give a number of at least 0"):
+            strata.torch.Optimizer(state, **given)
+
+
+@pytest.mark.parametrize("option", [{"groups": [{"match": "up.*", "lr_factor": 0.5}]}, {"freeze": "up.*"}])
+def test_options_that_pytorch_says_otherwise_are_refused(option):
+    model = new_model()
+    with pytest.raises(strata.ConfigError, match="option (groups|freeze): .*give groups|requires_grad_"):
+        strata.torch.offload(model, lambda: loss_of(model, 0), {**options(), **option})
+    loss_of(model, 0).backward()
 
 
 def test_updates_that_differ_by_parameter_are_refused():

@@ -438,6 +438,8 @@ class Store:
                 raise
 
     def __del__(self) -> None:
+        if self._handle is None:  # also at the interpreter's end, when modules are gone
+            return
         # Memory that arrays still show is never freed: the handle stays open.
         self._set_aside()
         if all(view._free() for view in self._stale):

@@ -33,6 +33,11 @@ ROOT = "(model)"  # the unit of a model that is one part
 
 # Those of torch.optim.AdamW.
 _DEFAULTS = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "clip": 0}
+# What options of a store that has no model say in another way.
+_ELSEWHERE = {
+    "groups": "give groups of parameters to strata.torch.Optimizer, as to torch.optim.AdamW",
+    "freeze": "call requires_grad_(False) of these parameters before",
+}
 
 
 class Offloaded:
@@ -68,6 +73,9 @@ class Offloaded:
                 "offload: option device: the store and the model have one device (give it as "
                 "offload(..., device=))"
             )
+        for name, way in _ELSEWHERE.items():
+            if name in (options or {}):
+                raise lib.ConfigError(f"offload: option {name}: it is not of the store here ({way})")
         self._ranks = ranks or Ranks(None)
         self._habits: Optional[Habits] = None
         self.optimizer: Optional["weakref.ref[Any]"] = None
@@ -80,6 +88,8 @@ class Offloaded:
         self._copies = Copies(self._options.get("nvme"))
         self.betas = _betas_of(self._options["betas"])
         self.eps = float(self._options["eps"])
+        self.weight_decay = float(self._options["weight_decay"])
+        self._is_restored = False
         self._saved: set[str] = set()  # checkpoints of this state since it was loaded
         self._rescued: dict[str, torch.Tensor] = {}  # frozen weights that a failed load lost
         before = {name: p.data for name, p in model.named_parameters()}
@@ -271,7 +281,7 @@ class Offloaded:
         """Ends the step, after the backward of each of its micro-batches, with an AdamW update.
         Weight decay is that of the options, of matrices alone unless decay_all is set. Gradients
         are divided by `gradient_scale`, the number that losses were multiplied by."""
-        decay = float(self._options["weight_decay"] if weight_decay is None else weight_decay)
+        decay = self.weight_decay if weight_decay is None else float(weight_decay)
         decays_all = bool(self._options.get("decay_all", False))
         settings = {
             name: (lr, decay if decays_all or self._parameters[name].dim() > 1 else 0.0)
@@ -326,9 +336,14 @@ class Offloaded:
         self._binder.discard()
 
     def _require_open(self, call: str) -> None:
+        if self.store._handle is None and not self._is_restored:
+            raise lib.HandleError(
+                f"offload: {call}: the store was closed by itself, and the weights are gone with it (make the "
+                "model anew; call restore() in place of store.close() to have them back)"
+            )
         if self.store._handle is None:
             raise lib.HandleError(
-                f"offload: {call}: the store is closed, as by restore(), and the model has its weights "
+                f"offload: {call}: restore() has closed the store, and the model has its weights "
                 "again (offload the model again and make an optimizer for that, or train it with one "
                 "of torch.optim)"
             )
@@ -488,8 +503,14 @@ class Offloaded:
     def restore(self) -> None:
         """Gives the model its weights back, removes the hooks and closes the store."""
         self.require_idle("restore")
+        if not self._is_loaded():
+            raise lib.UsageError(
+                "offload: restore: an earlier call failed, and the weights are lost (call load() with a "
+                "checkpoint, or load_state_dict() of the model with all weights, before; or make the model anew)"
+            )
         values = {**self._frozen(), **self.state_dict()}
         self.store._forget_views("restore")  # throws before anything changes
+        self._is_restored = True
         self._give_back()
         for name, tensor in values.items():
             self._parameters[name].data = tensor.to(self.device, self._parameters[name].dtype)

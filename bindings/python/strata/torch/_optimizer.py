@@ -45,7 +45,7 @@ class Optimizer(torch.optim.Optimizer):
         params: Optional[Iterable[Any]] = None,
         *,
         lr: float = 1e-3,
-        weight_decay: float = 0.01,
+        weight_decay: Optional[float] = None,
         clip: Optional[float] = None,
         checkpoints: Optional[Union[str, "os.PathLike[str]"]] = None,
     ) -> None:
@@ -58,8 +58,11 @@ class Optimizer(torch.optim.Optimizer):
         self.checkpoints = None if checkpoints is None else os.path.abspath(checkpoints)
         self.result: Optional[StepResult] = None
         given = params if params is not None else state.trained_parameters()
-        betas, eps = state.betas, state.eps
-        defaults = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
+        decay = state.weight_decay if weight_decay is None else weight_decay
+        for name, value in (("lr", lr), ("weight_decay", decay), ("clip", 0.0 if clip is None else clip)):
+            is_number = isinstance(value, (int, float, torch.Tensor)) and value >= 0
+            lib.require(is_number, f"Optimizer: {name}", value, "a number of at least 0")
+        defaults = {"lr": lr, "weight_decay": decay, "betas": state.betas, "eps": state.eps}
         super().__init__(given, defaults)
         self._is_open = False
         self._refuse_second()

@@ -7,9 +7,9 @@ import random
 import threading
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Optional
 
 import numpy as np
 import torch
@@ -220,7 +220,7 @@ def record(
     watch = _Watch(binder, recorder)
     with torch.random.fork_rng(devices=gpus), _unchanged(model):
         try:
-            with watch:
+            with _uncompiled(), watch:
                 loss_of(example).backward()  # type: ignore[no-untyped-call]
         finally:
             watch.give_gradients_back()
@@ -228,6 +228,13 @@ def record(
     recorder.check_kept()
     for parameter in binder.parameters.values():
         drop_gradient(parameter)
+
+
+def _uncompiled() -> ContextManager[None]:
+    """Blocks would be compiled with all that watches them."""
+    stance: Any = getattr(torch.compiler, "set_stance", None)  # since 2.6
+    eager: ContextManager[None] = nullcontext() if stance is None else stance("force_eager")
+    return eager
 
 
 @contextmanager
