@@ -20,7 +20,7 @@ def offloaded(keep=(), **more):
     model = new_model()
     freeze(model)
     state = strata.torch.offload(model, lambda: loss_of(model, 0), options(), keep=keep, **more)
-    return model, strata.torch.Optimizer(state, lr=1e-2)
+    return model, strata.torch.Optimizer(state, lr=1e-2, weight_decay=0.01)
 
 
 def freeze(model):
@@ -208,7 +208,7 @@ def test_moments_of_shared_parameters_come_to_them():
     keep = ["embedding.weight", "middle.bias"]
     state = strata.torch.offload(model, lambda: tied_loss(model, 0), options(), keep=keep)
     assert "scale" in state.kept
-    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    optimizer = strata.torch.Optimizer(state, lr=1e-2, weight_decay=0.01)
     assert train_tied(model, optimizer, range(3)) == pytest.approx(expected, rel=2e-5)
     saved = optimizer.state_dict()
     names = [name for name, _ in twin.named_parameters()]

@@ -83,7 +83,8 @@ def test_a_forward_without_a_backward_may_precede_an_evaluation():
 def test_a_step_that_is_refused_keeps_its_gradients_and_clip():
     model = new_model()
     state = strata.torch.offload(model, lambda: loss_of(model, 0), options())
-    optimizer = strata.torch.Optimizer(state, lr=float("nan"))
+    optimizer = strata.torch.Optimizer(state)
+    optimizer.param_groups[0]["lr"] = float("nan")
     loss_of(model, 0).backward()
     optimizer.clip_grad_norm_(1e-3)
     with pytest.raises(strata.ConfigError, match="nan"):
