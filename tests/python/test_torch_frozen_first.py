@@ -78,7 +78,7 @@ def test_weights_are_copied_between_steps_of_a_model_that_trains(kind, keep, tmp
     adamw = torch.optim.AdamW(twin.head.parameters(), lr=1e-2)
     model = new_model(kind)
     state = strata.torch.offload(model, lambda: loss_of(model, 0), options(), keep=keep)
-    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    optimizer = strata.torch.Optimizer(state, lr=1e-2, weight_decay=0.01)
     assert model.training
 
     def check():
@@ -148,7 +148,7 @@ def test_a_trainer_writes_checkpoints_of_a_model_over_frozen_features(tmp_path):
     image = torch.randn(3, 16, 16)
     example = lambda: model(image[None], torch.tensor([1]))["loss"]  # noqa: E731
     state = strata.torch.offload(model, example, options())
-    optimizer = strata.torch.Optimizer(state, lr=1e-2)
+    optimizer = strata.torch.Optimizer(state, lr=1e-2, weight_decay=0.01)
     model.save_pretrained(tmp_path / "before")
     rows = [{"pixel_values": image * i, "labels": i} for i in range(4)]
     arguments = transformers.TrainingArguments(
