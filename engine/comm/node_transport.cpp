@@ -108,7 +108,7 @@ std::unique_ptr<Transport::Transfer> NodeTransport::begin(int peer, std::byte* d
   }
   auto transfer = std::make_unique<OwnTransfer>(*this, data, bytes);
   if (bytes > 0) (sends ? one.sends : one.receives).push_back(transfer.get());
-  advance(one);
+  move_with(one);
   return transfer;
 }
 
@@ -121,7 +121,7 @@ std::unique_ptr<Transport::Transfer> NodeTransport::receive(int peer, void* data
 }
 
 // Moves what can be moved between this rank and a peer, and wakes the peer if anything was.
-bool NodeTransport::advance(Peer& peer) {
+bool NodeTransport::move_with(Peer& peer) {
   bool moved = false;
   const auto run = [&](std::deque<OwnTransfer*>& transfers, const auto& move) {
     while (!transfers.empty() && transfers.front()->advance(move)) {
@@ -150,7 +150,7 @@ NodeTransport::Driven NodeTransport::drive(const IsDone& is_done,
     const uint32_t seen = bell.rings();
     bool moved = false;
     for (Peer& peer : peers_) {
-      if (peer.segment != nullptr) moved |= advance(peer);
+      if (peer.segment != nullptr) moved |= move_with(peer);
     }
     if (is_done()) return Driven::kDone;
     if (interrupted) return Driven::kInterrupted;

@@ -46,7 +46,7 @@ class NodeTransport final : public Transport {
   enum class Driven : uint8_t { kDone, kInterrupted, kLate };
 
   std::unique_ptr<Transfer> begin(int peer, std::byte* data, int64_t bytes, bool sends);
-  bool advance(Peer& peer);
+  bool move_with(Peer& peer);
   bool has_transfers() const;
   // Moves bytes until is_done(), or `end`. Throws when the transport is closed.
   template <typename IsDone>
