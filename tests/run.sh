@@ -133,6 +133,11 @@ same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.K
 same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
 same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:Ranks.OfAnyNumber*:External.StateHasTheSameBits*'
 
+# What --fast leaves out beside the slow tests: meshes and placements one after another, each a run of its own.
+meshes='Ranks.OfAny|Tensor.Ranks|Tensor.Bits|Context.Ranks|Context.Bits|Pipeline.|WrittenCheckpoints.OfAnyMesh|ContextRanks.'
+meshes+='|TensorRanks.|GroupMpi.|Exactness.SoItIs|ChunksOfPipelineRanks.|PipelineRanksOfModel.|External.StateHas'
+meshes+='|ReadAheadTest.TensorsMay|BenchTest.ACareful'
+
 bash tests/install_packages.sh
 bash tests/install_packages.sh tests/packages_to_compare.txt ||
   echo "Without these packages, tests that compare with their programs are skipped, and CUDA's parts are not fetched." >&2
@@ -170,7 +175,7 @@ if $long; then
 fi
 
 if $fast; then
-  suite "fast tests" --test-dir build -L fast
+  suite "fast tests" --test-dir build -L fast -E "^(${meshes//./\\.})"
 else
   suite "all tests" --test-dir build
   # Slow tests, such as plans of large models, and pairs of many meshes take minutes there. Fast ones take the same paths.
