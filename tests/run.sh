@@ -4,7 +4,7 @@
 # tests, then tests under sanitizers. Ends with one line in ctest's words that sums all of it up.
 #
 #   tests/run.sh           what CI runs
-#   tests/run.sh --fast    the build and its fast tests; under 3 minutes when the compiler cache is warm
+#   tests/run.sh --fast    the build and its fast tests; 5 minutes on two cores where all is built
 #   tests/run.sh --long    what CI runs, builds of other types and by clang (tests/builds.sh), clang-tidy over the whole
 #                          tree and the table of CUDA kernels, with ten times as many seeds in random tests, five times
 #                          as many under sanitizers, and more tests under these

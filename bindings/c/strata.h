@@ -313,10 +313,11 @@ STRATA_API strata_status strata_store_plan(strata_store* store, strata_plan* pla
  * succeeded. Errors: _USAGE. */
 STRATA_API strata_status strata_store_tensor(strata_store* store, int32_t unit, int32_t tensor,
                                              strata_tensor_info* info);
-/* Allocates memory and loads a state, after a step that is open is discarded. It takes the memory
- * and scratch of the state that is loaded. Plans first if plan was not called. A checkpoint that
- * cannot be used leaves what is loaded, if this is the only rank: all of it is verified before its
- * state is read. After another failure nothing is loaded. _INTERRUPTED when `fill` stopped it. */
+/* Allocates memory and loads a state. Between steps, it takes the memory and scratch of the state
+ * that is loaded; within a step, that state is unloaded before. Plans first if plan was not called.
+ * A checkpoint that cannot be used leaves what is loaded, if this is the only rank: all of it is
+ * verified before its state is read. After another failure nothing is loaded. _INTERRUPTED when
+ * `fill` stopped it. */
 STRATA_API strata_status strata_store_load(strata_store* store, const strata_load* load);
 /* Begins a step. */
 STRATA_API strata_status strata_store_begin(strata_store* store);

@@ -89,8 +89,7 @@ bool may_differ_by_rank(const std::string& name) {
   const auto is_beside = [&](const char* other) {
     return row->group == config::find_option(other)->group;
   };
-  return config::is_path(*row) || is_beside("host-memory") || is_beside("ranks") ||
-         row->name == "force";
+  return config::is_path(*row) || is_beside("host-memory") || is_beside("ranks");
 }
 
 int64_t number_in(const Json& options, const char* name, int64_t otherwise) {

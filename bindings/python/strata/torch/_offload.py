@@ -33,10 +33,12 @@ ROOT = "(model)"  # the unit of a model that is one part
 
 # Those of torch.optim.AdamW.
 _DEFAULTS = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "clip": 0}
-# What options of a store that has no model say in another way.
+# Options of a store that has no model, and how they are said here.
 _ELSEWHERE = {
-    "groups": "give groups of parameters to strata.torch.Optimizer, as to torch.optim.AdamW",
-    "freeze": "call requires_grad_(False) of these parameters before",
+    "device": "the store and the model have one device (give it as offload(..., device=))",
+    "groups": "it is not of the store here (give groups of parameters to strata.torch.Optimizer, as to "
+    "torch.optim.AdamW)",
+    "freeze": "it is not of the store here (call requires_grad_(False) of these parameters before)",
 }
 
 
@@ -68,14 +70,9 @@ class Offloaded:
         gc.collect()  # of models that are gone, whose cycles hold stores with memory and directories
         self.model = model
         self.device = device_of(model, device)
-        if "device" in (options or {}):
-            raise lib.ConfigError(
-                "offload: option device: the store and the model have one device (give it as "
-                "offload(..., device=))"
-            )
         for name, way in _ELSEWHERE.items():
             if name in (options or {}):
-                raise lib.ConfigError(f"offload: option {name}: it is not of the store here ({way})")
+                raise lib.ConfigError(f"offload: option {name}: {way}")
         self._ranks = ranks or Ranks(None)
         self._habits: Optional[Habits] = None
         self.optimizer: Optional["weakref.ref[Any]"] = None

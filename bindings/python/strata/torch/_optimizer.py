@@ -33,7 +33,7 @@ class Optimizer(torch.optim.Optimizer):
         replaces no other, and has its path; load_state_dict() finds it there also after a move.
         Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
 
-    betas and eps are options of offload(). step(gradient_scale=2.0**16) is for gradients of losses
+    betas, eps and, where it is not given here, weight_decay are options of offload(). step(gradient_scale=2.0**16) is for gradients of losses
     that were multiplied by that number, as a GradScaler's are. result: what the last step() did; result.left_out counts
     the forwards and backwards of parts that the example has and the step did not do, whose gradients
     were zero.

@@ -220,7 +220,7 @@ def record(
     watch = _Watch(binder, recorder)
     with torch.random.fork_rng(devices=gpus), _unchanged(model):
         try:
-            with _uncompiled(), watch:
+            with _eager(), watch:
                 loss_of(example).backward()  # type: ignore[no-untyped-call]
         finally:
             watch.give_gradients_back()
@@ -230,8 +230,8 @@ def record(
         drop_gradient(parameter)
 
 
-def _uncompiled() -> ContextManager[None]:
-    """Blocks would be compiled with all that watches them."""
+def _eager() -> ContextManager[None]:
+    """Blocks that are to be compiled are not: it would be with all that watches them."""
     stance: Any = getattr(torch.compiler, "set_stance", None)  # since 2.6
     eager: ContextManager[None] = nullcontext() if stance is None else stance("force_eager")
     return eager
