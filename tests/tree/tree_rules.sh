@@ -70,12 +70,11 @@ benchmark/benchmark\.h          benchmarks/
 
 # Every file of the tree that exists, one a line.
 files() {
-  local file
-  { git ls-files -co --exclude-standard 2> /dev/null ||
-    find . -type f -not -path './.git/*' -not -path './build*' -not -path './out/*' \
-      -not -path './runs/*' -printf '%P\n'; } | while read -r file; do
-    if [[ -f $file ]]; then echo "$file"; fi
-  done
+  if git rev-parse --git-dir > /dev/null 2>&1; then
+    git ls-files -co --exclude-standard | grep -vxFf <(git ls-files -d)
+  else
+    find . -type f -not -path './.git/*' -not -path './build*' -not -path './out/*' -not -path './runs/*' -printf '%P\n'
+  fi
 }
 sources() { files | grep -E '\.(h|c|cpp|cuh|cu)$'; }
 texts() { files | grep -E '\.(h|c|cpp|cuh|cu|sh|cmake|py|toml|md)$|CMakeLists\.txt$|^\.ci/'; }
@@ -147,12 +146,11 @@ check_homes() {
 # Every header has its guard before anything else, so that it can stand alone and come twice. Highway's
 # *-inl.h are compiled once for each instruction set and guard themselves.
 check_headers() {
-  local file
-  sources | grep -E '\.(h|cuh)$' | grep -v -- '-inl\.h$' | while read -r file; do
-    awk 'NR == 1 { next } /^[[:space:]]*(\/\/.*)?$/ { next }
-         { if ($0 !~ /^#pragma once/ && FILENAME != "bindings/c/strata.h")
-             print FILENAME ":" FNR ": #pragma once comes first"; exit }' "$file"
-  done
+  sources | grep -E '\.(h|cuh)$' | grep -v -- '-inl\.h$' | xargs -r awk '
+    FNR == 1 { next }
+    /^[[:space:]]*(\/\/.*)?$/ { next }
+    { if ($0 !~ /^#pragma once/ && FILENAME != "bindings/c/strata.h") print FILENAME ":" FNR ": #pragma once comes first"
+      nextfile }'
 }
 
 # The environment is read where the program starts, and handed down.
@@ -171,12 +169,11 @@ check_process() {
 }
 
 check_spdx() {
-  local file
-  texts | grep -vE '\.md$' | while read -r file; do
-    if ! head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0'; then
-      echo "$file:1: the first line says SPDX-License-Identifier: Apache-2.0"
-    fi
-  done
+  texts | grep -vE '\.md$' | xargs -r awk '
+    BEGIN { for (i = 1; i < ARGC; ++i) without[ARGV[i]] = 1 }
+    /SPDX-License-Identifier: Apache-2.0/ { delete without[FILENAME] }
+    FNR == 2 { nextfile }
+    END { for (file in without) print file ":1: the first line says SPDX-License-Identifier: Apache-2.0" }'
 }
 
 # Nothing that is true on one machine only, nothing left for later, no tabs.
@@ -188,13 +185,11 @@ check_text() {
 }
 
 check_sizes() {
-  local file most
-  sources | while read -r file; do
-    most=450
-    [[ ${file#./} != bindings/c/strata.h ]] || most=600  # a C library has one header
-    awk -v most="$most" 'length($0) > 100 { print FILENAME ":" FNR ": " length($0) " columns, at most 100" }
-         END { if (NR > most) print FILENAME ":" NR ": " NR " lines, at most " most }' "$file"
-  done
+  sources | xargs -r awk '
+    function most(file) { return file == "bindings/c/strata.h" ? 600 : 450 }  # a C library has one header
+    length($0) > 100 { print FILENAME ":" FNR ": " length($0) " columns, at most 100" }
+    { lines[FILENAME] = FNR }
+    END { for (file in lines) if (lines[file] > most(file)) print file ":" lines[file] ": " lines[file] " lines, at most " most(file) }'
 }
 
 check_format() {
