@@ -85,7 +85,7 @@ TEST(GroupTcp, AConnectionThatBreaksIsNamed) {
                  "process end?)",
                  make_tcp_group(second));
   EXPECT_FAILURE(kPeer, "rank 1 stopped: barrier: rank 0: its connection is lost",
-                 first.throw_if_stopped("call"));
+                 first.throw_if_stopped_soon("call"));
 }
 
 TEST(GroupTcp, ARankThatDoesNotComeIsNamed) {
