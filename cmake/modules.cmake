@@ -119,16 +119,22 @@ function(strata_test_binary target label sources)
     # They wait for deadlines most of the time: one of a binary after the other, while others compute.
     set(when COST 200 PROCESSORS 1 RESOURCE_LOCK ${target})
   endif()
-  if(STRATA_SANITIZE)
-    # An instrumented program starts slowly: its tests share four processes.
-    foreach(shard RANGE 3)
-      add_test(NAME ${target}.${shard} COMMAND ${target} --gtest_brief=1)
-      set_tests_properties(${target}.${shard} PROPERTIES LABELS ${label} ${when}
-        ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${shard}")
-    endforeach()
-    return()
-  endif()
   # Tests say which device they are about. Without this, programs would take a GPU of the machine (tests/gpu/run.sh).
-  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT CUDA_VISIBLE_DEVICES= ${when})
+  set(environment CUDA_VISIBLE_DEVICES=)
+  # Starting a program takes longer than most tests, and an instrumented one starts slowly. So the tests of a binary
+  # share four processes under sanitizers, and where ctest is asked for shards (tests/run.sh --fast).
+  if(STRATA_SANITIZE OR label STREQUAL fast)
+    if(NOT STRATA_SANITIZE)
+      set(only_shards CONFIGURATIONS Shards)
+    endif()
+    foreach(shard RANGE 3)
+      add_test(NAME ${target}.${shard} COMMAND ${target} --gtest_brief=1 ${only_shards})
+      set_tests_properties(${target}.${shard} PROPERTIES LABELS ${label} ${when}
+        ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+  endif()
+  if(NOT STRATA_SANITIZE)
+    gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60
+                         PROPERTIES LABELS ${label}_single TIMEOUT 600 ENVIRONMENT ${environment} ${when})
+  endif()
 endfunction()

@@ -4,7 +4,7 @@
 # tests, then tests under sanitizers. Ends with one line in ctest's words that sums all of it up.
 #
 #   tests/run.sh           what CI runs
-#   tests/run.sh --fast    the build and its fast tests; 5 minutes on two cores where all is built
+#   tests/run.sh --fast    the build and its fast tests; 3 minutes on two cores where all is built
 #   tests/run.sh --long    what CI runs, builds of other types and by clang (tests/builds.sh), clang-tidy over the whole
 #                          tree and the table of CUDA kernels, with ten times as many seeds in random tests, five times
 #                          as many under sanitizers, and more tests under these
@@ -35,6 +35,10 @@ done
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 jobs=${JOBS:-$(nproc)}
+# Most tests take two places. There is one more of these pairs than there are cores, because some tests wait, and a place
+# for a test of faults, which waits most of the time. Of the shards of --fast each waits now and then.
+places=$((2 * jobs + 3))
+if $fast; then places=$((2 * jobs + 6)); fi
 export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/ccache}
 export CCACHE_BASEDIR=$root
 export CCACHE_NOHASHDIR=true
@@ -81,9 +85,7 @@ suite() {
   local name=$1 log=$logs/log counts
   shift
   headline "$name"
-  # Most tests take two places. There is one more of these pairs than there are cores, because some tests wait, and a
-  # place for a test of faults, which waits most of the time.
-  steady ctest --output-on-failure --timeout 900 -j "$((2 * jobs + 3))" "$@" > "$log" 2>&1 || true
+  steady ctest --output-on-failure --timeout 900 -j "$places" "$@" > "$log" 2>&1 || true
   grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .*   Passed |Test project |$)' "$log" || true
   counts=$(sed -nE 's/.* ([0-9]+) tests? failed out of ([0-9]+)/\1 \2/p' "$log" | tail -n 1)
   if [[ -z $counts ]]; then
@@ -102,6 +104,12 @@ build() {
   steady cmake --build "$folder" -j "$jobs" "$@" > "$logs/build" 2>&1 || { cat "$logs/build"; exit 1; }
 }
 
+# single_tests FOLDER: says how many tests the shards of the suite that ran there last had.
+single_tests() {
+  sed -nE 's/^\[=+\] ([0-9]+) tests? from .* ran.*/\1/p' "$1/Testing/Temporary/LastTest.log" 2> /dev/null |
+    awk -v folder="$1" '{ n += $1 } END { print n + 0 " single tests ran in " folder }' || true
+}
+
 # sanitized PRESET BINARIES...: some binaries of tests under a sanitizer. Each shard of one counts as a test.
 sanitized() {
   local preset=$1 names
@@ -111,8 +119,7 @@ sanitized() {
   build "build-$preset" --target "$@"
   names=$(IFS='|' && echo "$*")
   STRATA_SEEDS=$sanitized_seeds suite "$preset" --test-dir "build-$preset" -R "^(${names//fuzz_tests/Fuzz})\\."
-  sed -nE 's/^\[=+\] ([0-9]+) tests? from .* ran.*/\1/p' "build-$preset/Testing/Temporary/LastTest.log" 2> /dev/null |
-    awk -v preset="$preset" '{ n += $1 } END { print n + 0 " single tests ran under " preset }' || true
+  single_tests "build-$preset"
 }
 
 # Tests that sanitizers skip, because others there take the same paths in less time. None is of a suite that only they run.
@@ -133,10 +140,13 @@ same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.K
 same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
 same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:Ranks.OfAnyNumber*:External.StateHasTheSameBits*'
 
-# What --fast leaves out beside the slow tests: meshes and placements one after another, each a run of its own.
-meshes='Ranks.OfAny|Tensor.Ranks|Tensor.Bits|Context.Ranks|Context.Bits|Pipeline.|WrittenCheckpoints.OfAnyMesh|ContextRanks.'
-meshes+='|TensorRanks.|GroupMpi.|Exactness.SoItIs|ChunksOfPipelineRanks.|PipelineRanksOfModel.|External.StateHas'
-meshes+='|ReadAheadTest.TensorsMay|BenchTest.ACareful'
+# What --fast leaves out beside the slow tests: meshes and placements one after another, jobs of several processes,
+# benchmarks of drives, and many random cases of one function.
+not_fast='Ranks.OfAny*:Tensor.Ranks*:Tensor.Bits*:Context.Ranks*:Context.Bits*:Pipeline.*:WrittenCheckpoints.OfAnyMesh*:ContextRanks.*'
+not_fast+=':TensorRanks.*:GroupMpi.*:Exactness.SoItIs*:ChunksOfPipelineRanks.*:*PipelineRanksOfModel.*:External.StateHas*'
+not_fast+=':ReadAheadTest.TensorsMay*:BenchTest.*:WithFio.*:Peaks.*:*ProcessesOnNode.*:StartedRanks.*:LaunchNodes.*:LaunchHosts.*'
+not_fast+=':Restarts.*:MatMul.Agrees*:LinearCrossEntropy.*:StateHash.IsTheSame*:BpeCuts.*:Json.PlainTexts*:DataThreads.*'
+not_fast+=':DirectWriterTest.AnyOrder*:KilledExport.*:IoBench.*:Attention.Agrees*:RowProduct.ARow*:EarlyUpdate.*'
 
 bash tests/install_packages.sh
 bash tests/install_packages.sh tests/packages_to_compare.txt ||
@@ -175,7 +185,8 @@ if $long; then
 fi
 
 if $fast; then
-  suite "fast tests" --test-dir build -L fast -E "^(${meshes//./\\.})"
+  GTEST_FILTER="-$not_fast" suite "fast tests" --test-dir build -C Shards -L fast -LE _single
+  single_tests build
 else
   suite "all tests" --test-dir build
   # Slow tests, such as plans of large models, and pairs of many meshes take minutes there. Fast ones take the same paths.
