@@ -258,16 +258,22 @@ std::vector<Candidate> candidates(const PlanInput& input, const PlannerOptions& 
   return list;
 }
 
-double rough_step_s(const PlanInput& input, const PlannerOptions& options) {
+PlannedRun rough_plan(const PlanInput& input, const PlannerOptions& options) {
   const PlacementSearch search(input);
   const int joined = joined_chunks(search.ground());
-  double least_s = INFINITY;
-  for (const Candidate& one : candidates(input, options)) {
+  PlannedRun best;
+  best.cost.predicted_s = INFINITY;
+  std::vector<Candidate> list = candidates(input, options);
+  for (Candidate& one : list) {
     const CoarsePlacement coarse =
         coarsen(search.ground(), one.placement, search.streamed(one.placement).largest, joined);
-    least_s = std::min(least_s, options.predict(build_program(input, coarse, repeated(input))));
+    Plan plan = build_program(input, coarse, repeated(input));
+    const Cost cost = cost_of(plan, input, options);
+    if (cost.predicted_s >= best.cost.predicted_s) continue;
+    best = {std::move(plan), std::move(one.placement), std::move(one.name), cost, 0};
   }
-  return least_s;
+  best.candidates = static_cast<int>(list.size());
+  return best;
 }
 
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options) {

@@ -73,8 +73,9 @@ std::array<int64_t, kArenaCount> bytes_of(const PlanInput& input, const Placemen
 // throws DoesNotFit (refusal.h) with the needed bytes and the smallest change that fits.
 PlannedRun make_plan(const PlanInput& input, const PlannerOptions& options);
 
-// About what a step of that plan takes, in a part of the time: the best of the policies'
-// placements. Throws as make_plan(). Needs `predict`.
-double rough_step_s(const PlanInput& input, const PlannerOptions& options);
+// About that plan, in a part of the time: the best of the policies' placements. Its plan has the
+// repeated program alone, in which an op may be about several chunks. Throws as make_plan(). Needs
+// `predict`.
+PlannedRun rough_plan(const PlanInput& input, const PlannerOptions& options);
 
 }  // namespace strata::plan

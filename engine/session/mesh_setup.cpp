@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/config/json.h"
 #include "engine/config/mesh_option.h"
 #include "engine/data/data.h"
 #include "engine/train/mesh_choice.h"
@@ -22,10 +23,16 @@ std::string settle_mesh(const model::ModelDirectory& model, train::RunFacts fact
 void take_mesh(const train::JobTerms& terms, config::Options& options) {
   if (!config::chooses_mesh(options)) return;
   options.mesh.clear();
-  options.tensor_ranks = terms.tensor_ranks;
-  options.pipeline_ranks = terms.pipeline_ranks;
-  options.shard_ranks = terms.shard_ranks;
-  options.accumulate = terms.accumulate;
+  const config::Json first = config::Json::parse(terms.options, "options of rank 0");
+  const auto take = [&](const char* name, int64_t& option) {
+    const config::Json* value = first.find(name);
+    if (value != nullptr) option = value->int64().value_or(option);
+  };
+  take("tensor_ranks", options.tensor_ranks);
+  take("pipeline_ranks", options.pipeline_ranks);
+  take("context_ranks", options.context_ranks);
+  take("shard_ranks", options.shard_ranks);
+  take("accumulate", options.accumulate);
 }
 
 }  // namespace strata::session

@@ -143,9 +143,8 @@ void Training::prepare() {
   }
   if (job_ == nullptr) return;
   job_->give({facts_, resumed_.path, resumed_.step, lacks_evaluation_, resumed_.run,
-              train::about_data(*data_).dump(), config::to_json(config::Command::kTrain, options_),
-              options_.tensor_ranks, options_.pipeline_ranks, options_.shard_ranks,
-              options_.accumulate});
+              train::about_data(*data_).dump(),
+              config::to_json(config::Command::kTrain, options_)});
 }
 
 void Training::warn_of_short_trace() const {

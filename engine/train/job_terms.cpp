@@ -46,10 +46,6 @@ void each_number_of_terms(Terms& terms, const Visit& visit) {
   visit("compute_flops_per_s", terms.facts.compute_flops_per_s);
   visit("resumed_step", terms.resumed_step);
   visit("lacks_evaluation", terms.lacks_evaluation);
-  visit("tensor_ranks", terms.tensor_ranks);
-  visit("pipeline_ranks", terms.pipeline_ranks);
-  visit("shard_ranks", terms.shard_ranks);
-  visit("accumulate", terms.accumulate);
 }
 
 // What another rank wrote.

@@ -38,11 +38,6 @@ struct JobTerms {
   std::string run;                // the run's nonce
   std::string data;               // about_data() of what rank 0 has read
   std::string options;            // as config::to_json() writes them
-  // The mesh, where --mesh auto has chosen it.
-  int64_t tensor_ranks = 0;
-  int64_t pipeline_ranks = 0;
-  int64_t shard_ranks = 0;
-  int64_t accumulate = 0;
 };
 std::string to_text(const JobTerms& terms);
 JobTerms parse_terms(const std::string& text);  // Error (kConfig) when another build wrote it

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
+#include <span>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/tasks.h"
 #include "engine/config/mesh_option.h"
 #include "engine/model/tensor_slice.h"
 #include "engine/train/plan_variant.h"
@@ -16,9 +19,10 @@
 namespace strata::train {
 namespace {
 
-constexpr int64_t kTensorRanksMax = 16;     // further apart, their sums within each layer take long
-constexpr int64_t kPipelineRanksMax = 64;   // with more, stages wait most of the time
-constexpr int64_t kMicroBatchesMax = 8192;  // that pass the stages of a pipeline
+constexpr int64_t kTensorRanksMax = 16;    // further apart, their sums within each layer take long
+constexpr int64_t kPipelineRanksMax = 64;  // with more, stages wait most of the time
+constexpr int64_t kContextTokensMin = 4096;  // of a rank: with fewer, memory is no matter
+constexpr int64_t kMicroBatchesMax = 8192;   // that pass the stages of a pipeline
 
 std::vector<int64_t> divisors(int64_t number, int64_t most) {
   std::vector<int64_t> all;
@@ -37,6 +41,29 @@ bool may_slice(const model::ModelSpec& spec, int64_t ranks) {
   }
 }
 
+std::vector<int64_t> tensors_of(const PlanBasis& basis, int64_t node_ranks) {
+  std::vector<int64_t> all = divisors(basis.options.ranks, std::min(node_ranks, kTensorRanksMax));
+  std::erase_if(all, [&](int64_t each) { return each > 1 && !may_slice(basis.spec, each); });
+  return all;
+}
+
+std::vector<int64_t> stages_of(const PlanBasis& basis, int64_t ranks) {
+  const int64_t sections = basis.spec.architecture.layers / basis.options.least_chunks();
+  return divisors(ranks, std::clamp<int64_t>(sections, 1, kPipelineRanksMax));
+}
+
+// Ranks of a node that divide long sequences, in two pieces each.
+std::vector<int64_t> contexts_of(const config::Options& options, int64_t data_ranks,
+                                 int64_t node_ranks) {
+  const int64_t length = options.sequence_length;
+  std::vector<int64_t> all = divisors(data_ranks, std::max<int64_t>(1, node_ranks));
+  std::erase_if(all, [&](int64_t each) {
+    return each > 1 && (length / each < kContextTokensMin || length % (2 * each) != 0 ||
+                        !options.sample_prompts.empty());
+  });
+  return all;
+}
+
 // Copies of the state that lie within a node each, beside one copy on all ranks.
 std::vector<int64_t> shards_of(int64_t data_ranks, int64_t node_ranks, int64_t others) {
   const int64_t within = std::max<int64_t>(1, node_ranks / others);
@@ -44,31 +71,37 @@ std::vector<int64_t> shards_of(int64_t data_ranks, int64_t node_ranks, int64_t o
   return {data_ranks, within};
 }
 
+Variant variant_of(const PlanBasis& basis, int64_t tensor, int64_t stages, int64_t context,
+                   int64_t shards) {
+  Variant variant = {{}, basis.options, basis.facts};
+  variant.compared.kind = ComparedKind::kMesh;
+  config::Options& options = variant.options;
+  options.mesh.clear();
+  options.tensor_ranks = tensor;
+  options.pipeline_ranks = stages;
+  options.context_ranks = context;
+  options.shard_ranks = shards;
+  options.accumulate = basis.options.accumulate * tensor * stages * context;
+  variant.facts.only_rank = 0;
+  variant.compared.name = config::mesh_text(options);
+  return variant;
+}
+
 // Meshes that might be planned, those with less traffic within layers first.
 std::vector<Variant> variants_of(const PlanBasis& basis) {
   const int64_t ranks = basis.options.ranks;
   const int64_t node = ranks_on_node(basis.options, basis.facts);
   std::vector<Variant> variants;
-  for (const int64_t tensor : divisors(ranks, std::min(node, kTensorRanksMax))) {
-    if (tensor > 1 && !may_slice(basis.spec, tensor)) continue;
-    const int64_t sections = basis.spec.architecture.layers / basis.options.least_chunks();
-    const int64_t stages_max = std::clamp<int64_t>(sections, 1, kPipelineRanksMax);
-    for (const int64_t stages : divisors(ranks / tensor, stages_max)) {
+  for (const int64_t tensor : tensors_of(basis, node)) {
+    for (const int64_t stages : stages_of(basis, ranks / tensor)) {
       const int64_t data_ranks = ranks / (tensor * stages);
-      if (data_ranks % basis.options.context_ranks != 0) continue;
-      for (const int64_t shards : shards_of(data_ranks, node, tensor * stages)) {
-        Variant variant = {{}, basis.options, basis.facts};
-        variant.compared.kind = ComparedKind::kMesh;
-        config::Options& options = variant.options;
-        options.mesh.clear();
-        options.tensor_ranks = tensor;
-        options.pipeline_ranks = stages;
-        options.shard_ranks = shards;
-        options.accumulate = basis.options.accumulate * tensor * stages;
-        if (stages > 1 && options.accumulate > kMicroBatchesMax) continue;
-        variant.facts.only_rank = 0;
-        variant.compared.name = config::mesh_text(options);
-        variants.push_back(std::move(variant));
+      for (const int64_t context : contexts_of(basis.options, data_ranks, node / tensor)) {
+        for (const int64_t shards : shards_of(data_ranks, node, tensor * stages)) {
+          if (shards % context != 0) continue;
+          variants.push_back(variant_of(basis, tensor, stages, context, shards));
+          const bool many = variants.back().options.accumulate > kMicroBatchesMax;
+          if (stages > 1 && many) variants.pop_back();
+        }
       }
     }
   }
@@ -91,16 +124,60 @@ double speed_of(const Variant& variant) {
   return variant.compared.refusal.empty() ? variant.compared.report.tokens_per_s() : 0;
 }
 
+void put_fastest_first(std::span<Variant> variants) {
+  std::ranges::stable_sort(variants, std::greater<>(), speed_of);
+}
+
+// Plans all roughly, and returns them without those that no plan can have.
+std::vector<Variant> plan_roughly(const model::ModelSpec& spec, const Planning& planning,
+                                  std::vector<Variant> variants) {
+  std::vector<char> there(variants.size());
+  std::mutex mutex;
+  int64_t number = 0;
+  std::vector<std::function<void()>> tasks;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    tasks.emplace_back([&, i] {
+      if (planning) {
+        const std::scoped_lock lock(mutex);
+        planning(++number, std::ssize(variants));
+      }
+      variants[i].facts.rough = variants[i].compared.is_rough = true;
+      there[i] = may_plan(spec, i == 0, variants[i]) ? 1 : 0;
+    });
+  }
+  run_tasks(tasks);
+  std::vector<Variant> planned;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    if (there[i] != 0) planned.push_back(std::move(variants[i]));
+  }
+  return planned;
+}
+
+// How many of the first take about as long as the fastest.
+size_t finalists_of(std::span<const Variant> variants) {
+  constexpr size_t kMost = 4;
+  constexpr double kAlike = 0.75;
+  size_t count = 1;
+  while (count < std::min(kMost, variants.size()) &&
+         speed_of(variants[count]) > kAlike * speed_of(variants.front())) {
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 MeshChoice choose_mesh(const PlanBasis& basis, const Planning& planning) {
-  std::vector<Variant> variants = variants_of(basis);
+  std::vector<Variant> variants = plan_roughly(basis.spec, planning, variants_of(basis));
+  put_fastest_first(variants);
+  const std::span<Variant> finalists(variants.data(), finalists_of(variants));
   int64_t number = 0;
-  std::erase_if(variants, [&](Variant& variant) {
-    if (planning) planning(number + 1, std::ssize(variants));
-    return !may_plan(basis.spec, number++ == 0, variant);
-  });
-  std::ranges::stable_sort(variants, std::greater<>(), speed_of);
+  for (Variant& variant : finalists) {
+    if (planning) planning(++number, std::ssize(finalists));
+    variant.facts.rough = variant.compared.is_rough = false;
+    plan_variant(basis.spec, variant);
+  }
+  put_fastest_first(finalists);
   MeshChoice choice = {variants.front().options, {}};
   for (Variant& variant : variants) choice.compared.push_back(std::move(variant.compared));
   choice.compared.front().is_planned = choice.compared.front().refusal.empty();

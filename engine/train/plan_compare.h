@@ -30,6 +30,7 @@ struct Compared {
   std::string refusal = {};  // empty: it fits
   PlanReport report = {};    // if it fits
   bool is_planned = false;   // it is the plan of the basis
+  bool is_rough = false;     // the report is of a rough plan (RunFacts::rough)
 };
 
 // Is called before each plan with its number and their count.

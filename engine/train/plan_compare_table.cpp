@@ -42,8 +42,12 @@ std::string verdict_of(const Compared& one, const Compared& planned) {
   if (&one == &planned) return "";
   if (one.kind != ComparedKind::kWhatIf) {
     if (one.is_planned) return "as planned" + meaning;
-    if (faster > kNoticed) return fmt::format("{:.0f}% faster, but {}", 100 * faster, one.remark);
-    return (faster < -kNoticed ? fmt::format("{:.0f}% slower", -100 * faster) : "as fast") +
+    if (faster > kNoticed && !one.is_rough) {
+      return fmt::format("{:.0f}% faster, but {}", 100 * faster, one.remark);
+    }
+    const char* about = one.is_rough ? "about " : "";
+    return (faster < -kNoticed ? fmt::format("{}{:.0f}% slower", about, -100 * faster)
+                               : fmt::format("{}as fast", about)) +
            meaning;
   }
   if (std::abs(faster) > kNoticed) return one.remark;
@@ -110,6 +114,7 @@ config::Json compared_json(const std::vector<Compared>& compared) {
     row.set("name", one.name);
     row.set("remark", one.remark);
     row.set("is_planned", one.is_planned);
+    row.set("is_rough", one.is_rough);
     row.set("refused", fits ? config::Json() : config::Json(one.refusal));
     const auto number = [&](double value) { return fits ? config::Json(value) : config::Json(); };
     row.set("predicted_step_s", number(one.report.simulated.step_s));

@@ -36,6 +36,7 @@ struct RunFacts {
   int64_t steps = 0;                        // of the whole run; 0: not known
   int64_t done_steps = 0;                   // of these, before this start
   std::optional<int> only_rank;             // plan_run() makes only the plan of this rank
+  bool rough = false;                       // plan_run() makes plan::rough_plan()s
   bool processes = false;                   // each rank is a process
   const std::atomic<bool>* stop = nullptr;  // set by a signal: plan_run() throws kInterrupted
 };
@@ -144,7 +145,8 @@ model::BatchShape shape_of(const config::Options& options);
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
 // Throws Error: kConfig for what this build cannot do, kDoesNotFit with the smallest change that
-// makes the run fit.
+// makes the run fit. With RunFacts::rough the plan is about that, in a part of the time, and of
+// the first rank of the first stage alone.
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
 // Sets facts.nvme_free_bytes for the directories of --nvme, with the machine's shares of stripes or

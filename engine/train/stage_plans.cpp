@@ -98,15 +98,21 @@ plan::PlannerOptions predicting_options(const plan::PlanInput& input, const plan
   return planner;
 }
 
+using MakePlan = plan::PlannedRun (*)(const plan::PlanInput&, const plan::PlannerOptions&);
+
+MakePlan maker_of(const RunFacts& facts) {
+  return facts.rough ? plan::rough_plan : plan::make_plan;
+}
+
 // The plan of the first rank of each stage, with the optimizer mode and the windows of `run.input`.
 std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options& options,
-                                            const RunFacts& facts) {
+                                            const RunFacts& facts, MakePlan make) {
   std::vector<plan::PlannedRun> stages(static_cast<size_t>(run.input.mesh.pipeline));
   std::vector<std::function<void()>> tasks;
   for (plan::PlannedRun& planned : stages) {
     tasks.emplace_back([&, stage = static_cast<int>(&planned - stages.data())] {
       const plan::PlanInput input = input_of_stage(stage, run);
-      planned = plan::make_plan(input, predicting_options(input, run.rates, options, facts));
+      planned = make(input, predicting_options(input, run.rates, options, facts));
     });
   }
   try {
@@ -164,26 +170,38 @@ plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& r
 
 namespace {
 
+// A plan that others have to beat.
+struct Rival {
+  double step_s = INFINITY;
+  int windows = 0;
+  size_t ops = 0;
+};
+
+Rival rival_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
+  Rival rival = {cost_of(stages, run).predicted_s, stages.front().plan.windows.count, 0};
+  for (const plan::PlannedRun& stage : stages) {
+    rival.ops += stage.plan.program(plan::repeated(run.input)).ops.size();
+  }
+  return rival;
+}
+
 // The best of what was tried, and the refusal for want of the least.
 struct Tried {
-  std::vector<plan::PlannedRun> best;
-  plan::PlanInput of_best;
-  std::optional<plan::DoesNotFit> refusal;
-  plan::PlanInput of_refusal;
+  Rival rival = {};
+  std::vector<plan::PlannedRun> best = {};
+  plan::PlanInput of_best = {};
+  std::optional<plan::DoesNotFit> refusal = {};
+  plan::PlanInput of_refusal = {};
 
   // Large models take seconds to plan. Whether other windows or another mode are worth that shows
   // in a rough plan, which may be somewhat slower than the plan itself.
   bool is_hopeless(RunPlan& run, const config::Options& options, const RunFacts& facts) const {
     constexpr double kOfWindows = 0.97, kOfMode = 1.05;
     constexpr size_t kManyOps = 10000;
-    if (best.empty() || best.size() > 1) return false;
-    const plan::Plan& plan = best.front().plan;
-    if (plan.program(plan::repeated(run.input)).ops.size() < kManyOps) return false;
-    const bool same_windows = run.input.windows.count == of_best.windows.count;
-    const plan::PlanInput input = input_of_stage(0, run);
-    const double rough_s =
-        plan::rough_step_s(input, predicting_options(input, run.rates, options, facts));
-    return rough_s >= (same_windows ? kOfMode : kOfWindows) * cost_of(best, run).predicted_s;
+    if (facts.rough || rival.ops < kManyOps) return false;
+    const double part = run.input.windows.count == rival.windows ? kOfMode : kOfWindows;
+    const auto rough = plan_one_mode(run, options, facts, plan::rough_plan);
+    return cost_of(rough, run).predicted_s >= part * rival.step_s;
   }
 
   void add(const plan::Windows& windows, RunPlan& run, const config::Options& options,
@@ -192,12 +210,13 @@ struct Tried {
       set_passes({windows, mode}, run, options, facts);
       try {
         if (is_hopeless(run, options, facts)) continue;
-        std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts);
+        std::vector<plan::PlannedRun> stages = plan_one_mode(run, options, facts, maker_of(facts));
         const bool better =
             best.empty() || plan::is_better(cost_of(stages, run), cost_of(best, run));
         if (!better) continue;
         best = std::move(stages);
         of_best = run.input;
+        rival = rival_of(best, run);
       } catch (const plan::DoesNotFit& why) {
         if (refusal && !needs_less(why, *refusal)) continue;
         refusal.emplace(why);
@@ -207,9 +226,10 @@ struct Tried {
   }
 };
 
+// Empty where all are hopeless against the rival.
 std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& options,
-                                          const RunFacts& facts) {
-  Tried tried;
+                                          const RunFacts& facts, const Rival& rival) {
+  Tried tried = {rival};
   for (const plan::Windows& windows : windows_of(options)) tried.add(windows, run, options, facts);
   if (const auto most = plan::most_windows(run.input); most && options.pipeline_windows == 0) {
     const auto more =
@@ -218,6 +238,7 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
             : plan::faster_windows(run.input, run.rates, cost_of(tried.best, run).predicted_s);
     for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
   }
+  if (tried.best.empty() && !tried.refusal) return {};
   const plan::PlanInput& of = tried.best.empty() ? tried.of_refusal : tried.of_best;
   set_passes({of.windows, of.mode}, run, options, facts);
   run.input = of;
@@ -264,9 +285,10 @@ std::vector<int> promising_chunks(const std::vector<plan::PlannedRun>& stages, c
 
 std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& options,
                                           const RunFacts& facts) {
-  std::vector<plan::PlannedRun> best = plan_chunks(run, options, facts);
+  std::vector<plan::PlannedRun> best = plan_chunks(run, options, facts, {});
   if (options.pipeline_chunks > 0 || run.input.mesh.pipeline == 1) return best;
   const plan::Cost best_cost = cost_of(best, run);
+  const Rival rival = rival_of(best, run);
   const plan::PlanInput input = run.input;
   const int64_t outside_bytes = run.outside_bytes;
   config::Options interleaved = options;
@@ -278,8 +300,8 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
     run.slices.clear();
     slice(chunks, run);
     try {
-      std::vector<plan::PlannedRun> stages = plan_chunks(run, interleaved, facts);
-      if (plan::is_better(cost_of(stages, run), best_cost)) return stages;
+      std::vector<plan::PlannedRun> stages = plan_chunks(run, interleaved, facts, rival);
+      if (!stages.empty() && plan::is_better(cost_of(stages, run), best_cost)) return stages;
     } catch (const plan::DoesNotFit&) {  // more inputs of windows wait there
     }
   }

@@ -53,10 +53,6 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   terms.run = "nonce";
   terms.data = "0123";
   terms.options = "{}";
-  terms.tensor_ranks = 2;
-  terms.pipeline_ranks = 3;
-  terms.shard_ranks = 4;
-  terms.accumulate = 5;
   const JobTerms read = parse_terms(to_text(terms));
   EXPECT_EQ(read.facts.limits.memory_available_bytes, kGiB);
   EXPECT_EQ(read.facts.machine.name, "a \"name\"");
@@ -68,10 +64,6 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   EXPECT_EQ(read.options, "{}");
   EXPECT_EQ(read.resumed_step, 7);
   EXPECT_EQ(read.run, "nonce");
-  EXPECT_EQ(read.tensor_ranks, 2);
-  EXPECT_EQ(read.pipeline_ranks, 3);
-  EXPECT_EQ(read.shard_ranks, 4);
-  EXPECT_EQ(read.accumulate, 5);
 }
 
 TEST(JobTerms, OtherBuildsAreRefused) {

@@ -63,6 +63,31 @@ TEST(MeshChoice, ASlowNetworkIsAvoided) {
             slow.compared.end());
 }
 
+TEST(MeshChoice, ContextRanksDivideLongSequencesAlone) {
+  PlanBasis basis = basis_with(4, 4, 1e9);
+  basis.options.sequence_length = 8192;
+  const MeshChoice choice = choose_mesh(basis, {});
+  const std::vector<std::string> names = names_of(choice);
+  EXPECT_NE(std::ranges::find(names, "shard=2,context=2"), names.end());
+  EXPECT_EQ(std::ranges::find(names, "context=4"), names.end()) << "2048 tokens each";
+  for (const Compared& one : choice.compared) {
+    EXPECT_EQ(one.report.tokens, choice.compared.front().report.tokens) << one.name;
+  }
+}
+
+// As many are planned whole as take about as long as the fastest, and these come first.
+TEST(MeshChoice, RoughPlansAreNotBetterThanWholeOnes) {
+  const MeshChoice choice = choose_mesh(basis_with(8, 8, 1e9), {});
+  const auto rough = std::ranges::find(choice.compared, true, &Compared::is_rough);
+  EXPECT_NE(rough, choice.compared.begin());
+  EXPECT_LE(rough - choice.compared.begin(), 4);
+  for (auto one = rough; one != choice.compared.end(); ++one) {
+    EXPECT_TRUE(one->is_rough);
+    if (!one->refusal.empty()) continue;
+    EXPECT_LE(one->report.tokens_per_s(), choice.compared.front().report.tokens_per_s());
+  }
+}
+
 TEST(MeshChoice, TheLineNamesTheNextBest) {
   const MeshChoice choice = choose_mesh(basis_with(2, 2, 1e9), {});
   const std::string line = mesh_line(choice.compared);
@@ -75,7 +100,6 @@ TEST(MeshChoice, TheLineNamesTheNextBest) {
             "mesh     shard=1, the only one\n");
 }
 
-// The refusal is that of the first mesh, which shares all state.
 // The plan is the first row of its section, whose remark would be about itself.
 TEST(MeshChoice, BesideMeshesThePlanIsComparedWithItself) {
   const PlanBasis basis = basis_with(2, 2, 1e9);
@@ -90,6 +114,7 @@ TEST(MeshChoice, BesideMeshesThePlanIsComparedWithItself) {
   EXPECT_NE(table.find("so as fast as planned"), std::string::npos) << table;
 }
 
+// The refusal is that of the first mesh, which shares all state.
 TEST(MeshChoice, AModelThatNoMeshFitsIsRefused) {
   PlanBasis basis = basis_with(2, 2, 1e9);
   basis.options.host_memory = 64 * kMiB;
