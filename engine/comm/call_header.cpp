@@ -31,12 +31,12 @@ CallHeader header_of(const char* name, std::span<const GatherRange> ranges) {
   return header;
 }
 
-CallHeader header_of_sum(int64_t count, DType payload) {
-  return header_of(payload == DType::kBF16 ? "all_reduce bf16" : "all_reduce f32", count);
+CallHeader header_of_sum(int64_t count, Payload payload) {
+  return header_of(fmt::format("all_reduce {}", name_of(payload)).c_str(), count);
 }
 
-CallHeader header_of(std::span<const ReduceRange> ranges, DType payload) {
-  CallHeader header = header_of(payload == DType::kBF16 ? "reduce bf16" : "reduce", 0);
+CallHeader header_of(std::span<const ReduceRange> ranges, Payload payload) {
+  CallHeader header = header_of(fmt::format("reduce {}", name_of(payload)).c_str(), 0);
   for (const ReduceRange& range : ranges) add(header, range.part_numel);
   return header;
 }

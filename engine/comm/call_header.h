@@ -20,8 +20,8 @@ struct CallHeader {
 
 CallHeader header_of(const char* name, int64_t size, int64_t root = 0);
 CallHeader header_of(const char* name, std::span<const GatherRange> ranges);
-CallHeader header_of(std::span<const ReduceRange> ranges, DType payload);
-CallHeader header_of_sum(int64_t count, DType payload);
+CallHeader header_of(std::span<const ReduceRange> ranges, Payload payload);
+CallHeader header_of_sum(int64_t count, Payload payload);
 
 // What differs between the ranks' headers, by rank; empty where they are equal.
 std::string first_difference(std::span<const CallHeader> headers);

@@ -72,25 +72,33 @@ class ExchangeGroup final : public Group {
     });
   }
 
-  void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) override {
+  void reduce_chunks(std::span<const ReduceRange> ranges, Payload payload) override {
     const CallHeader header = header_of(ranges, payload);
-    if (payload == DType::kBF16) {
-      reduce<uint16_t>(header, ranges);
-    } else {
-      reduce<float>(header, ranges);
+    switch (payload) {
+      case Payload::kF32:
+        return reduce<float, float>(header, ranges);
+      case Payload::kBF16:
+        return reduce<float, uint16_t>(header, ranges);
+      case Payload::kMxInt8:
+        return reduce<FloatBlock, MxInt8Block>(header, ranges);
     }
   }
 
-  void all_reduce_sum(float* values, int64_t count, DType payload) override {
+  void all_reduce_sum(float* values, int64_t count, Payload payload) override {
     const CallHeader header = header_of_sum(count, payload);
-    if (payload == DType::kBF16) {
-      all_reduce<float, uint16_t>(header, values);
-    } else {
-      all_reduce<float, float>(header, values);
+    STRATA_CHECK(count % block_of(payload) == 0);
+    switch (payload) {
+      case Payload::kF32:
+        return all_reduce<float, float>(header, values, count);
+      case Payload::kBF16:
+        return all_reduce<float, uint16_t>(header, values, count);
+      case Payload::kMxInt8:
+        return all_reduce<FloatBlock, MxInt8Block>(header, reinterpret_cast<FloatBlock*>(values),
+                                                   count / kMxBlock);
     }
   }
   void all_reduce_sum(double* values, int64_t count) override {
-    all_reduce<double, double>(header_of("all_reduce f64", count), values);
+    all_reduce<double, double>(header_of("all_reduce f64", count), values, count);
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
@@ -288,26 +296,31 @@ class ExchangeGroup final : public Group {
     transfers.await();
   }
 
-  template <typename Wire>
+  // T: float, or a block of them.
+  template <typename T, typename Wire>
   void reduce(const CallHeader& header, std::span<const ReduceRange> ranges) {
+    constexpr auto kFloats = static_cast<int64_t>(sizeof(T) / sizeof(float));
     collective(header, [&](Transfers& within) {
       Transfers between(*this, header.name);
-      NestedSum<float, Wire, Transfers> sum(place_, within, between, staging_);
+      NestedSum<T, Wire, Transfers> sum(place_, within, between, staging_);
       for (const ReduceRange& range : ranges) {
-        sum.run(range.whole, range.part_numel, range.part_numel * size(), range.out);
+        STRATA_CHECK(range.part_numel % kFloats == 0);
+        const int64_t part = range.part_numel / kFloats;
+        sum.run(reinterpret_cast<const T*>(range.whole), part, part * size(),
+                reinterpret_cast<T*>(range.out));
       }
     });
   }
 
   template <typename T, typename Wire>
-  void all_reduce(const CallHeader& header, T* values) {
+  void all_reduce(const CallHeader& header, T* values, int64_t count) {
     collective(header, [&](Transfers& within) {
-      const int64_t part = ceil_div(header.size, size());
+      const int64_t part = ceil_div(count, size());
       Transfers between(*this, header.name);
       NestedSum<T, Wire, Transfers>(place_, within, between, staging_)
-          .run(values, part, header.size, values + rank() * part);
+          .run(values, part, count, values + rank() * part);
       constexpr auto kWidth = static_cast<int64_t>(sizeof(T));
-      const Whole whole = {values, part * kWidth, header.size * kWidth};
+      const Whole whole = {values, part * kWidth, count * kWidth};
       NestedGather(place_, within, between).run({&whole, 1});
     });
   }

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "engine/base/dtype.h"
 #include "engine/base/node_ranks.h"
+#include "engine/base/payload.h"
 
 namespace strata::comm {
 
@@ -19,7 +19,7 @@ struct GatherRange {
 
 // `whole` [size * part_numel] is this rank's contribution to all parts, in rank order; `out`
 // [part_numel] receives the sum of this rank's part. `out` is whole + rank * part_numel, or lies
-// outside of `whole`. With a payload of bf16 the other parts of `whole` may be changed.
+// outside of `whole`. Other parts of `whole` may be changed unless the payload is kF32.
 struct ReduceRange {
   float* whole = nullptr;
   int64_t part_numel = 0;
@@ -54,9 +54,10 @@ struct GroupOptions {
 // order, and then those sums in the order of machines. So it has the same bits on every rank, in
 // every call pattern (reduce, reduce + gather, all_reduce_sum), in every run, and whatever the
 // ranks exchange by. Where machines have different numbers of a group's ranks, each rank counts as
-// on a machine of its own. With a payload of bf16 each contribution, and each machine's sum where
-// there are several, is first rounded to nearest, so that half the bytes go to the ranks that add;
-// the sum is fp32 as before. When a call returns, no rank uses its buffers any more.
+// on a machine of its own. Each contribution, and each machine's sum where there are several, is
+// first rounded as the payload says: to the nearest bf16, or to 8 bits, so that half or a quarter
+// of the bytes go to the ranks that add; the sum is fp32 as before. When a call returns, no rank
+// uses its buffers any more.
 // Use: all ranks make the same collective calls with the same sizes in the same order, one thread
 // of a rank at a time. send may wait for its recv, so when two ranks exchange messages one of them
 // must receive first.
@@ -81,12 +82,14 @@ class Group {
     gather_chunks({&range, 1});
   }
 
-  // `payload`: kF32 or kBF16.
-  virtual void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) = 0;
-  void reduce(const ReduceRange& range) { reduce_chunks({&range, 1}, DType::kF32); }
+  // Parts and counts are multiples of block_of(payload).
+  virtual void reduce_chunks(std::span<const ReduceRange> ranges, Payload payload) = 0;
+  void reduce(const ReduceRange& range) { reduce_chunks({&range, 1}, Payload::kF32); }
 
-  virtual void all_reduce_sum(float* values, int64_t count, DType payload) = 0;
-  void all_reduce_sum(float* values, int64_t count) { all_reduce_sum(values, count, DType::kF32); }
+  virtual void all_reduce_sum(float* values, int64_t count, Payload payload) = 0;
+  void all_reduce_sum(float* values, int64_t count) {
+    all_reduce_sum(values, count, Payload::kF32);
+  }
   virtual void all_reduce_sum(double* values, int64_t count) = 0;
 
   virtual void broadcast(void* data, int64_t bytes, int root) = 0;

@@ -52,27 +52,30 @@ class LocalGroup final : public Group {
     });
   }
 
-  void reduce_chunks(std::span<const ReduceRange> ranges, DType payload) override {
+  void reduce_chunks(std::span<const ReduceRange> ranges, Payload payload) override {
     for (const ReduceRange& range : ranges) {
       const float* own = range.whole + rank() * range.part_numel;
       STRATA_CHECK(range.out == own || range.out + range.part_numel <= range.whole ||
                    range.out >= range.whole + size() * range.part_numel);
-      count_sum(size() * range.part_numel, range.part_numel, width_of(payload));
-      if (payload == DType::kBF16) round_to_bf16(range.whole, size() * range.part_numel);
+      count_sum(size() * range.part_numel, range.part_numel, payload);
+      round_to(payload, range.whole, size() * range.part_numel);
     }
     collective({.header = header_of(ranges, payload), .reduce = ranges}, [&] {
       for (size_t i = 0; i < ranges.size(); ++i) reduce_one(i, payload);
     });
   }
 
-  void all_reduce_sum(float* values, int64_t elements, DType payload) override {
-    if (payload == DType::kBF16) round_to_bf16(values, elements);
-    count_whole_sum(elements, sizeof(float), width_of(payload));
+  void all_reduce_sum(float* values, int64_t elements, Payload payload) override {
+    round_to(payload, values, elements);
+    const int64_t part = summed_part(elements, size(), payload);
+    count_sum(elements, part, payload);
+    count_gather(elements, part, sizeof(float));
     all_reduce(header_of_sum(elements, payload), payload, values, sources_f32_, outputs_f32_);
   }
   void all_reduce_sum(double* values, int64_t elements) override {
-    count_whole_sum(elements, sizeof(double), sizeof(double));
-    all_reduce(header_of("all_reduce f64", elements), DType::kF32, values, sources_f64_,
+    count_sum(2 * elements, 2 * ceil_div(elements, size()), Payload::kF32);
+    count_gather(elements, ceil_div(elements, size()), sizeof(double));
+    all_reduce(header_of("all_reduce f64", elements), Payload::kF32, values, sources_f64_,
                outputs_f64_);
   }
 
@@ -118,8 +121,6 @@ class LocalGroup final : public Group {
   void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }
 
  private:
-  static int64_t width_of(DType payload) { return payload == DType::kBF16 ? 2 : 4; }
-
   // Of parts of `part` elements, as many as there are of `count`: how many rank r has.
   static int64_t part_of(int64_t count, int64_t part, int r) {
     return std::clamp<int64_t>(count - r * part, 0, part);
@@ -139,20 +140,15 @@ class LocalGroup final : public Group {
       sent_.within += (place_.near - 1) * elements * width;
     });
   }
-  void count_sum(int64_t count, int64_t part, int64_t wire) {
+  void count_sum(int64_t count, int64_t part, Payload payload) {
     for (int seat = 0; seat < place_.near; ++seat) {
       each_part_of_seat(count, part, seat, [&](int r, int64_t elements) {
         if (seat != place_.seat())
-          sent_.within += elements * wire;
+          sent_.within += bytes_of(payload, elements);
         else if (r != rank())
-          sent_.between += elements * wire;
+          sent_.between += bytes_of(payload, elements);
       });
     }
-  }
-  void count_whole_sum(int64_t count, int64_t width, int64_t wire) {
-    const int64_t part = ceil_div(count, size());
-    count_sum(count, part, wire);
-    count_gather(count, part, width);
   }
 
   const Call& peer(int r) const { return meeting_->calls[static_cast<size_t>(r)]; }
@@ -184,7 +180,7 @@ class LocalGroup final : public Group {
   }
 
   // Only rank r touches part r of any contribution, so `out` may overlap this rank's own part.
-  void reduce_one(size_t i, DType payload) {
+  void reduce_one(size_t i, Payload payload) {
     const ReduceRange& mine = peer(rank()).reduce[i];
     for (int r = 0; r < size(); ++r) {
       sources_f32_[static_cast<size_t>(r)] = peer(r).reduce[i].whole + rank() * mine.part_numel;
@@ -194,17 +190,17 @@ class LocalGroup final : public Group {
   }
 
   // Several machines' sums are rounded, too.
-  SumNesting nesting_of(DType payload) const {
-    return {static_cast<size_t>(place_.near), payload == DType::kBF16 && place_.nodes() > 1};
+  SumNesting nesting_of(Payload payload) const {
+    return {static_cast<size_t>(place_.near), place_.nodes() > 1 ? payload : Payload::kF32};
   }
 
   // Rank r sums part r and writes it to every rank; no other rank reads or writes that part.
   template <typename T>
-  void all_reduce(const CallHeader& header, DType payload, T* values,
+  void all_reduce(const CallHeader& header, Payload payload, T* values,
                   std::vector<const T*>& sources, std::vector<T*>& outputs) {
     collective({.header = header, .to = values}, [&] {
       const int64_t count = header.size;
-      const int64_t part = ceil_div(count, size());
+      const int64_t part = summed_part(count, size(), payload);
       const int64_t first = std::min(count, rank() * part);
       for (int r = 0; r < size(); ++r) {
         const size_t i = static_cast<size_t>(r);

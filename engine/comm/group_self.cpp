@@ -14,14 +14,14 @@ class SelfGroup final : public Group {
 
   void gather_chunks(std::span<const GatherRange>) override {}
 
-  void reduce_chunks(std::span<const ReduceRange> ranges, DType) override {
+  void reduce_chunks(std::span<const ReduceRange> ranges, Payload) override {
     for (const ReduceRange& range : ranges) {
       if (range.out == range.whole || range.part_numel == 0) continue;
       std::memcpy(range.out, range.whole, static_cast<size_t>(range.part_numel) * sizeof(float));
     }
   }
 
-  void all_reduce_sum(float*, int64_t, DType) override {}
+  void all_reduce_sum(float*, int64_t, Payload) override {}
   void all_reduce_sum(double*, int64_t) override {}
   void broadcast(void*, int64_t, int root) override { STRATA_CHECK(root == 0); }
 

@@ -128,7 +128,7 @@ class NestedGather {
 };
 
 // Each rank gets its part of the sum of all ranks' `whole`. What is sent is of type Wire: T, or
-// bf16, to which what a machine has summed is rounded, too.
+// what T is rounded to, as what a machine has summed is, too.
 template <typename T, typename Wire, typename Transfers>
 class NestedSum {
  public:
@@ -203,7 +203,7 @@ class NestedSum {
     const T* from = whole_ + rank * part_numel_ + piece.first;
     if constexpr (kRounds) {
       Wire* rounded = take_room(piece);
-      std::transform(from, from + count, rounded, nearest_bf16);
+      convert(from, rounded, count);
       return rounded;
     } else {
       return from;

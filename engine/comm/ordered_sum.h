@@ -7,7 +7,10 @@
 #include <span>
 #include <type_traits>
 
+#include "engine/base/check.h"
 #include "engine/base/dtype.h"
+#include "engine/base/payload.h"
+#include "engine/comm/mx_int8.h"
 
 namespace strata::comm {
 
@@ -17,14 +20,13 @@ To converted(From x) {
     return x;
   } else if constexpr (std::is_same_v<To, uint16_t>) {
     return nearest_bf16(x);
+  } else if constexpr (std::is_same_v<To, MxInt8Block>) {
+    return to_mx_int8(x);
+  } else if constexpr (std::is_same_v<To, FloatBlock>) {
+    return from_mx_int8(x);
   } else {
     return from_bf16(x);
   }
-}
-
-// To the nearest bf16, as which they are then sent.
-inline void round_to_bf16(float* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = from_bf16(nearest_bf16(values[i]));
 }
 
 // to[i] = value(i), in stretches of a fixed length, of which compilers make vector instructions.
@@ -49,23 +51,34 @@ void convert(const From* from, To* to, int64_t count) {
   }
 }
 
+// Rounds values as sending them as the payload does.
+inline void round_to(Payload payload, float* values, int64_t count) {
+  STRATA_CHECK(count % block_of(payload) == 0);
+  if (payload == Payload::kBF16) {
+    for (int64_t i = 0; i < count; ++i) values[i] = from_bf16(nearest_bf16(values[i]));
+  } else if (payload == Payload::kMxInt8) {
+    auto* blocks = reinterpret_cast<FloatBlock*>(values);
+    for (int64_t i = 0; i < count / kMxBlock; ++i) blocks[i] = from_mx_int8(to_mx_int8(blocks[i]));
+  }
+}
+
 // How sources nest: `near` of them at a time are of one machine, whose sums are then added, after
-// they have been rounded to bf16 if that is asked for.
+// they have been rounded as the payload says.
 struct SumNesting {
   size_t near = 0;  // 0: all
-  bool rounds = false;
+  Payload payload = Payload::kF32;
 };
 
 // Sums that every group computes the same way:  out[i] = ((x0[i] + x1[i]) + x2[i]) + ...
 // and of machines that have summed theirs.
 //
-// Accumulates in T, in the order of `sources`, which are of T or bf16, as outputs are. Each element
-// is written to all of `outputs`; an output may be one of the sources. Bits do not depend on how a
-// range is split into calls.
+// Accumulates in T, in the order of `sources`, which are of T or of what T is sent as, as outputs
+// are. Each element is written to all of `outputs`; an output may be one of the sources. Bits do
+// not depend on how a range is split into calls.
 template <typename T, typename Source, typename Output>
 void ordered_sum(std::span<const Source* const> sources, std::span<Output* const> outputs,
                  int64_t count, const SumNesting& nesting = {}) {
-  constexpr int64_t kBlock = 2048;  // 8 to 16 KiB: stays in the first-level cache
+  constexpr auto kBlock = static_cast<int64_t>(8192 / sizeof(T));  // stays in the nearest cache
   const size_t near = nesting.near > 0 ? nesting.near : sources.size();
   std::array<T, kBlock> sum, more;
   for (int64_t first = 0; first < count; first += kBlock) {
@@ -78,7 +91,7 @@ void ordered_sum(std::span<const Source* const> sources, std::span<Output* const
         fill_with(own, n, [&](int64_t i) { return own[i] + converted<T>(x[i]); });
       }
       if constexpr (std::is_same_v<T, float>) {
-        if (nesting.rounds) round_to_bf16(own, n);
+        round_to(nesting.payload, own, n);
       }
       if (machine == 0) continue;
       fill_with(sum.data(), n, [&](int64_t i) {

@@ -17,7 +17,7 @@ constexpr auto kOptimizerModes =
 constexpr auto kActivations = words<Activations::kKeep>("auto", "recompute", "keep");
 constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "threads");
 constexpr auto kCollectives = words<Collectives::kMpi>("tcp", "mpi");
-constexpr auto kReduceDtypes = words<DType::kBF16>("fp32", "bf16");
+constexpr auto kReduceDtypes = words<Payload::kMxInt8>("fp32", "bf16", "int8");
 constexpr auto kPipelineSchedules = words<PipelineSchedule::kGpipe>("1f1b", "gpipe");
 constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
 
@@ -126,8 +126,7 @@ constexpr OptionRow kRunning[] = {
      kPipelineSchedules},
     {"reduce-dtype", kEnum, enum_field<&O::reduce_dtype>(), kStep, kRanks, "", "", kAny, "",
      "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 halves "
-     "that "
-     "traffic and changes numbers.",
+     "that traffic and int8 quarters it, and both change numbers.",
      kReduceDtypes},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: tcp, or mpi, which is the network of the MPI "

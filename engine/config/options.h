@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
+#include "engine/base/payload.h"
 #include "engine/base/recipe.h"
 #include "engine/base/units.h"
 #include "engine/config/devices.h"
@@ -137,7 +138,7 @@ struct Options {
   int64_t threads = 0;  // 0: one per core
   int64_t ranks = 1;    // with `launch`: of each machine
   int64_t zero_stage = 3;
-  DType reduce_dtype = DType::kF32;  // or kBF16: of gradients on their way to other ranks
+  Payload reduce_dtype = Payload::kF32;  // of gradients on their way to other ranks
   Collectives collectives = Collectives::kTcp;
   int64_t tensor_ranks = 1;      // ranks that slice every block among them and have the same data
   int64_t context_ranks = 1;     // ranks that each have a part of every sequence

@@ -13,7 +13,7 @@
 namespace strata::exec {
 namespace {
 
-constexpr int64_t kAlignment = 16;  // of pieces in the buffer, and of where a part is cut
+constexpr int64_t kAlignment = 128;  // of pieces, and of where a part is cut: a FloatBlock
 constexpr int64_t kWidth = sizeof(float);
 constexpr int kCopiesInFlight = 4;
 constexpr double kSleepS = 0.5;
@@ -172,7 +172,7 @@ void BouncedGroup::gather_chunks(std::span<const comm::GatherRange> ranges) {
   });
 }
 
-void BouncedGroup::reduce_chunks(std::span<const comm::ReduceRange> ranges, DType payload) {
+void BouncedGroup::reduce_chunks(std::span<const comm::ReduceRange> ranges, Payload payload) {
   for (const comm::ReduceRange& range : ranges) {
     values_.push_back({bytes_at(range.whole), range.part_numel * kWidth, bytes_at(range.out)});
   }
@@ -186,7 +186,7 @@ void BouncedGroup::reduce_chunks(std::span<const comm::ReduceRange> ranges, DTyp
   });
 }
 
-void BouncedGroup::all_reduce_sum(float* values, int64_t count, DType payload) {
+void BouncedGroup::all_reduce_sum(float* values, int64_t count, Payload payload) {
   values_.push_back({bytes_at(values), count * kWidth});
   pass({}, [&](const Pieces& pieces) {
     for (const Piece& piece : pieces) {

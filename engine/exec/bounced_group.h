@@ -41,9 +41,9 @@ class BouncedGroup : public comm::Group {
   void copy(void* to, const void* from, int64_t bytes);
 
   void gather_chunks(std::span<const comm::GatherRange> ranges) override;
-  void reduce_chunks(std::span<const comm::ReduceRange> ranges, DType payload) override;
+  void reduce_chunks(std::span<const comm::ReduceRange> ranges, Payload payload) override;
   using comm::Group::all_reduce_sum;
-  void all_reduce_sum(float* values, int64_t count, DType payload) override;
+  void all_reduce_sum(float* values, int64_t count, Payload payload) override;
   void send(const comm::Message& message) override;
   void recv(const comm::Message& message) override;
 

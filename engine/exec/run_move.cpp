@@ -209,7 +209,7 @@ void Executor::Impl::reduce_whole(const plan::Op& op, const plan::Program& progr
     copy_own(op, at(to), read);
     const bool is_gradient = read.value.kind == ValueKind::kGradient;
     group.all_reduce_sum(floats_at(to), to.bytes / plan::kGradientWidth,
-                         is_gradient ? plan_.mesh.reduce_dtype : DType::kF32);
+                         is_gradient ? plan_.mesh.reduce_dtype : Payload::kF32);
   });
 }
 

@@ -103,10 +103,9 @@ Place GradientPath::reduce_over(GroupName group, int segment, const Place& from,
     for (const Piece& piece : parts) op.bytes += part(Mode::kRead, from, piece, before);
   }
   for (const Piece& piece : parts) part(Mode::kWrite, to, piece, after);
-  if (plan_.mesh.reduce_dtype == DType::kBF16) {
-    const bool goes_back = group != GroupName::kShard || plan_.mesh.gradient_shards() == 1;
-    op.bytes = goes_back ? op.bytes / 4 * 3 : op.bytes / 2;  // sums go back in fp32
-  }
+  const int64_t sent = bytes_of(plan_.mesh.reduce_dtype, op.bytes / kGradientWidth);
+  const bool goes_back = group != GroupName::kShard || plan_.mesh.gradient_shards() == 1;
+  op.bytes = goes_back ? (op.bytes + sent) / 2 : sent;  // sums go back in fp32
   bounce(op, from.arena);
   emit_.close();
   return to;

@@ -161,7 +161,9 @@ void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
   const double gathered = sharded_weights ? least_weight_moves(sizes, budget, bound.passes)
                           : sharded_state ? sizes.whole_trainable
                                           : sizes.whole_gradients;
-  const double share = static_cast<double>(bytes_of(mesh.reduce_dtype)) / kGradientWidth;
+  const int64_t block = block_of(mesh.reduce_dtype);
+  const double share = static_cast<double>(bytes_of(mesh.reduce_dtype, block)) /
+                       static_cast<double>(block * kGradientWidth);
   const double reduced = share * least_gradient_moves(sizes, budget, bound.passes);
   exchange(GroupName::kShard, gathered + reduced);
   // The copies sum their parts, and each copy gets the whole sum.

@@ -42,8 +42,9 @@ constexpr bool is_comm_lane(Lane lane) {
   return lane == Lane::kComm || lane == Lane::kCommInner || lane == Lane::kCommStage;
 }
 
-// Of the host memory through which ranks exchange what lies on a device, for each of them.
-inline constexpr int64_t kLeastBounceBytes = 32;
+// Of the host memory through which ranks exchange what lies on a device, for each of them: two
+// blocks of Payload::kMxInt8.
+inline constexpr int64_t kLeastBounceBytes = 256;
 
 // These lanes are queues of a device with memory of its own. All others belong to the host, and
 // without such a device these do too.

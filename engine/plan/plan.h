@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/dtype.h"
+#include "engine/base/payload.h"
 #include "engine/model/footprint.h"
 #include "engine/model/spec.h"
 #include "engine/plan/op.h"
@@ -99,8 +99,7 @@ struct Mesh {
   int context = 1;
   // Ranks of a machine, which follow each other; 0: all are on one. Sums nest by machine.
   int node_ranks = 0;
-  // As which gradients go to the ranks that sum them, in fp32: kF32, or kBF16, which rounds them.
-  DType reduce_dtype = DType::kF32;
+  Payload reduce_dtype = Payload::kF32;  // of gradients
   int stage_ranks() const { return world / pipeline; }
   int stage() const { return rank / stage_ranks(); }
   int shards() const { return stage_ranks() / (replicate * tensor); }

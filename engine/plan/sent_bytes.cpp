@@ -91,23 +91,23 @@ SentBytes SentCounter::of_message(const Program& program, const Op& op) const {
 
 SentBytes SentCounter::of_sum(const Program& program, const Op& op) const {
   const bool is_gradient = program.accesses_of(op).front().value.kind == ValueKind::kGradient;
-  const bool narrow = is_gradient && mesh_.reduce_dtype == DType::kBF16;
-  const int64_t wire = narrow ? 2 : kGradientWidth;
+  const Payload payload = is_gradient ? mesh_.reduce_dtype : Payload::kF32;
   const Circle& circle = circle_of(op);
   const bool keeps_part = op.group == GroupName::kShard && mesh_.gradient_shards() > 1;
   if (keeps_part) {
-    return circle.of_a_byte * (exchanged(program, op).written / kGradientWidth * wire);
+    return circle.of_a_byte * bytes_of(payload, exchanged(program, op).written / kGradientWidth);
   }
+  const int64_t block = block_of(payload);
   SentBytes sum;
   for (const Access& access : program.accesses_of(op)) {
     if (access.mode == Mode::kRead) {
-      sum += of_whole_sum(circle, access.bytes, kGradientWidth, wire);
+      sum += of_whole_sum(circle, access.bytes, block * kGradientWidth, bytes_of(payload, block));
     }
   }
   return sum;
 }
 
-// Each rank sums a part, and all get it.
+// Each rank sums a part of elements, or of blocks that are sent together, and all get it.
 SentBytes SentCounter::of_whole_sum(const Circle& circle, int64_t bytes, int64_t width,
                                     int64_t wire) const {
   const int64_t count = bytes / width;

@@ -170,7 +170,7 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("tensor_ranks", int64_t{run.input.mesh.tensor});
   root.set("context_ranks", int64_t{run.input.mesh.context});
   root.set("pipeline_ranks", int64_t{run.input.mesh.pipeline});
-  root.set("reduce_dtype", run.input.mesh.reduce_dtype == DType::kBF16 ? "bf16" : "fp32");
+  root.set("reduce_dtype", name_of(run.input.mesh.reduce_dtype));
   root.set("pipeline_chunks", int64_t{run.input.spec->stage.route.laps});
   root.set("pipeline_windows", int64_t{run.input.windows.count});
   root.set("ranks_on_machine", run.ranks_on_node);

@@ -343,9 +343,13 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
   table.add("state", state_text(plan.recipe, report),
             "wherever they lie; below, optimizer state is the moments and the rest of the weights");
   table.add("batch", batch_text(run, report), "what one step learns from");
-  if (run.input.mesh.reduce_dtype == DType::kBF16 && run.input.mesh.reductions() > 0) {
-    table.add("gradients", "rounded to bf16 before they go to other ranks, and summed in fp32",
-              "--reduce-dtype bf16, which halves that traffic and changes numbers");
+  if (const Payload payload = run.input.mesh.reduce_dtype;
+      payload != Payload::kF32 && run.input.mesh.reductions() > 0) {
+    table.add("gradients",
+              fmt::format("rounded to {} before they go to other ranks, and summed in fp32",
+                          name_of(payload)),
+              fmt::format("--reduce-dtype {}, which is less traffic and changes numbers",
+                          name_of(payload)));
   }
   if (explains) {
     table.add(

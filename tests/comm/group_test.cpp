@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/comm/group_self.h"
+#include "engine/comm/ordered_sum.h"
 #include "tests/comm/group_ranks.h"
 
 namespace strata::comm {
@@ -40,23 +42,22 @@ std::vector<float> contribution(int rank, uint64_t call, int64_t count) {
   return values;
 }
 
-// The specification: one addition after the other, in rank order, of what is sent; with several
-// machines of `near` ranks, of their sums.
+// One addition after the other, of what is sent; with several machines of `near` ranks, of sums.
 std::vector<float> sum_in_rank_order(int size, int near, uint64_t call, int64_t count,
-                                     DType payload = DType::kF32) {
-  const auto sent = [&](float x) {
-    return payload == DType::kBF16 ? from_bf16(nearest_bf16(x)) : x;
+                                     Payload payload = Payload::kF32) {
+  const auto add = [](std::vector<float>& sum, const std::vector<float>& more) {
+    std::ranges::transform(sum, more, sum.begin(), std::plus<>());
   };
-  std::vector<float> sum(static_cast<size_t>(count));
-  for (size_t i = 0; i < sum.size(); ++i) {
-    for (int machine = 0; machine < size; machine += near) {
-      float own = sent(sample(machine, call, static_cast<int64_t>(i)));
-      for (int r = machine + 1; r < machine + near; ++r) {
-        own += sent(sample(r, call, static_cast<int64_t>(i)));
-      }
-      if (near < size) own = sent(own);
-      sum[i] = machine == 0 ? own : sum[i] + own;
+  std::vector<float> sum;
+  for (int machine = 0; machine < size; machine += near) {
+    std::vector<float> own;
+    for (int r = machine; r < machine + near; ++r) {
+      std::vector<float> sent = contribution(r, call, count);
+      round_to(payload, sent.data(), count);
+      r == machine ? own.swap(sent) : add(own, sent);
     }
+    if (near < size) round_to(payload, own.data(), count);
+    machine == 0 ? sum.swap(own) : add(sum, own);
   }
   return sum;
 }
@@ -135,15 +136,31 @@ TEST_P(GroupOf, EveryCallPatternGivesTheBitsOfTheOrderedSum) {
         std::vector<float> all = contribution(group.rank(), call, count);
         group.all_reduce_sum(all.data(), count);
         EXPECT_TRUE(same_bits(all, expected)) << "size " << size << " call " << call;
-
-        if (size == 1) continue;
-        const auto rounded =
-            sum_in_rank_order(size, near_of(GetParam(), size), call, count, DType::kBF16);
-        group.reduce_chunks(std::array{ReduceRange{apart.data(), part, own.data()}}, DType::kBF16);
-        EXPECT_TRUE(
-            same_bits(own, std::span(rounded).subspan(static_cast<size_t>(first), own.size())));
       }
     });
+  }
+}
+
+TEST_P(GroupOf, RoundedSumsHaveTheSameBitsInEveryCallPattern) {
+  for (const Payload payload : {Payload::kBF16, Payload::kMxInt8}) {
+    for (int size = 2; size <= 5; ++size) {
+      run_ranks(size, [=](Group& group) {
+        for (uint64_t call = 0; call < 12; ++call) {
+          const auto part = static_cast<int64_t>(Philox(3).u64(call, 1) % 160) * 32;
+          const int64_t count = part * size;
+          const std::vector<float> expected =
+              sum_in_rank_order(size, near_of(GetParam(), size), call, count, payload);
+          std::vector<float> whole = contribution(group.rank(), call, count);
+          std::vector<float> own(static_cast<size_t>(part));
+          group.reduce_chunks(std::array{ReduceRange{whole.data(), part, own.data()}}, payload);
+          EXPECT_TRUE(same_bits(own, std::span(expected).subspan(
+                                         static_cast<size_t>(group.rank() * part), own.size())));
+          std::vector<float> all = contribution(group.rank(), call, count);
+          group.all_reduce_sum(all.data(), count, payload);
+          EXPECT_TRUE(same_bits(all, expected)) << name_of(payload) << ", " << size << " ranks";
+        }
+      });
+    }
   }
 }
 
@@ -154,13 +171,13 @@ TEST_P(GroupOf, SumsOfSizesThatRanksDoNotDivide) {
       group.all_reduce_sum(all.data(), count);
       EXPECT_TRUE(same_bits(all, sum_in_rank_order(4, near_of(GetParam(), 4), 9, count))) << count;
       all = contribution(group.rank(), 9, count);
-      group.all_reduce_sum(all.data(), count, DType::kBF16);
+      group.all_reduce_sum(all.data(), count, Payload::kBF16);
       EXPECT_TRUE(
-          same_bits(all, sum_in_rank_order(4, near_of(GetParam(), 4), 9, count, DType::kBF16)))
+          same_bits(all, sum_in_rank_order(4, near_of(GetParam(), 4), 9, count, Payload::kBF16)))
           << count;
     }
     float odd[] = {std::nanf(""), -HUGE_VALF, 0x1.01p0f};
-    group.all_reduce_sum(odd, 3, DType::kBF16);
+    group.all_reduce_sum(odd, 3, Payload::kBF16);
     EXPECT_TRUE(std::isnan(odd[0]) && odd[1] == -HUGE_VALF && odd[2] == 4.0f);
     double norms[] = {1.0 + group.rank(), 0x1p60};
     group.all_reduce_sum(norms, 2);
@@ -377,13 +394,17 @@ TEST_P(GroupOf, CountsWhatItSends) {
     const ReduceRange range = {values.data(), 5, out.data()};
     group.reduce(range);
     expect("reduce", 2 * 5 * 4);
-    group.reduce_chunks({&range, 1}, DType::kBF16);
+    group.reduce_chunks({&range, 1}, Payload::kBF16);
     expect("reduce of bf16", 2 * 5 * 2);
     const int64_t own = group.rank() < 2 ? 3 : 1;  // of seven
     group.all_reduce_sum(values.data(), 7);
     expect("sum", (7 - own) * 4 + 2 * own * 4);
-    group.all_reduce_sum(values.data(), 7, DType::kBF16);
+    group.all_reduce_sum(values.data(), 7, Payload::kBF16);
     expect("sum of bf16", (7 - own) * 2 + 2 * own * 4);
+    std::vector<float> blocks(4 * 32);
+    const int64_t own_blocks = group.rank() < 2 ? 2 : 0;  // of four
+    group.all_reduce_sum(blocks.data(), 4 * 32, Payload::kMxInt8);
+    expect("sum of int8", (4 - own_blocks) * 33 + 2 * own_blocks * 32 * 4);
     group.broadcast(values.data(), 12, 1);
     expect("broadcast", group.rank() == 1 ? 2 * 12 : 0);
     group.all_to_all({values.data(), out.data(), 4});

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <mutex>
 #include <vector>
 
-#include "engine/base/dtype.h"
 #include "engine/base/node_ranks.h"
+#include "engine/base/units.h"
+#include "engine/comm/ordered_sum.h"
 #include "tests/comm/group_ranks.h"
 
 // Groups whose ranks are on several machines: sums nest, bytes go to each machine once.
@@ -43,28 +46,27 @@ std::vector<T> values_of(int rank, int64_t count) {
   return values;
 }
 
-float rounded(float value) {
-  return from_bf16(nearest_bf16(value));
+void round_sent(Payload payload, std::vector<float>& values) {
+  round_to(payload, values.data(), std::ssize(values));
 }
+void round_sent(Payload, std::vector<double>&) {}
 
-// The sum as group.h says it, element by element.
+// The sum as group.h says it, of what ranks send.
 template <typename T>
-std::vector<T> nested_sum(const Nodes& nodes, int64_t count, bool rounds) {
-  std::vector<std::vector<T>> all;
-  for (int r = 0; r < nodes.ranks; ++r) all.push_back(values_of<T>(r, count));
-  const auto sent = [&](T value) {
-    return rounds ? static_cast<T>(rounded(static_cast<float>(value))) : value;
+std::vector<T> nested_sum(const Nodes& nodes, int64_t count, Payload payload) {
+  const auto add = [](std::vector<T>& sum, const std::vector<T>& more) {
+    std::ranges::transform(sum, more, sum.begin(), std::plus<>());
   };
-  std::vector<T> sums(static_cast<size_t>(count));
-  for (size_t i = 0; i < sums.size(); ++i) {
-    for (int machine = 0; machine < nodes.ranks; machine += nodes.near) {
-      T own = sent(all[static_cast<size_t>(machine)][i]);
-      for (int r = machine + 1; r < machine + nodes.near; ++r) {
-        own += sent(all[static_cast<size_t>(r)][i]);
-      }
-      if (nodes.near < nodes.ranks) own = sent(own);
-      sums[i] = machine == 0 ? own : sums[i] + own;
+  std::vector<T> sums;
+  for (int machine = 0; machine < nodes.ranks; machine += nodes.near) {
+    std::vector<T> own;
+    for (int r = machine; r < machine + nodes.near; ++r) {
+      std::vector<T> sent = values_of<T>(r, count);
+      round_sent(payload, sent);
+      r == machine ? own.swap(sent) : add(own, sent);
     }
+    if (nodes.near < nodes.ranks) round_sent(payload, own);
+    machine == 0 ? sums.swap(own) : add(sums, own);
   }
   return sums;
 }
@@ -78,10 +80,11 @@ std::vector<int64_t> part_sizes(const Nodes& nodes) {
 
 TEST(NestedGroup, SumsOfPartsAreOfMachinesInOrder) {
   for (const Nodes& nodes : kNodes) {
-    for (const int64_t part : part_sizes(nodes)) {
-      for (const DType payload : {DType::kF32, DType::kBF16}) {
+    for (const int64_t size : part_sizes(nodes)) {
+      for (const Payload payload : {Payload::kF32, Payload::kBF16, Payload::kMxInt8}) {
+        const int64_t part = round_up(size, block_of(payload));
         const int64_t count = part * nodes.ranks;
-        const auto due = nested_sum<float>(nodes, count, payload == DType::kBF16);
+        const auto due = nested_sum<float>(nodes, count, payload);
         run_both(nodes, [&](Group& group) {
           const auto own_due = due.begin() + group.rank() * part;
           for (const bool in_place : {false, true}) {
@@ -102,16 +105,21 @@ TEST(NestedGroup, SumsForAllAreOfMachinesInOrder) {
   for (const Nodes& nodes : kNodes) {
     for (const int64_t part : part_sizes(nodes)) {
       const int64_t count = part * nodes.ranks - nodes.ranks / 2;  // not a multiple
-      const auto due = nested_sum<float>(nodes, count, false);
-      const auto narrow_due = nested_sum<float>(nodes, count, true);
-      const auto double_due = nested_sum<double>(nodes, count, false);
+      const int64_t blocks = round_up(count, block_of(Payload::kMxInt8));
+      const auto due = nested_sum<float>(nodes, count, Payload::kF32);
+      const auto narrow_due = nested_sum<float>(nodes, count, Payload::kBF16);
+      const auto block_due = nested_sum<float>(nodes, blocks, Payload::kMxInt8);
+      const auto double_due = nested_sum<double>(nodes, count, Payload::kF32);
       run_both(nodes, [&](Group& group) {
         auto values = values_of<float>(group.rank(), count);
         group.all_reduce_sum(values.data(), count);
         EXPECT_EQ(values, due) << count;
         values = values_of<float>(group.rank(), count);
-        group.all_reduce_sum(values.data(), count, DType::kBF16);
+        group.all_reduce_sum(values.data(), count, Payload::kBF16);
         EXPECT_EQ(values, narrow_due) << count;
+        values = values_of<float>(group.rank(), blocks);
+        group.all_reduce_sum(values.data(), blocks, Payload::kMxInt8);
+        EXPECT_EQ(values, block_due) << blocks;
         auto doubles = values_of<double>(group.rank(), count);
         group.all_reduce_sum(doubles.data(), count);
         EXPECT_EQ(doubles, double_due) << count;
@@ -189,7 +197,7 @@ TEST(NestedGroup, MachinesGetEachByteOnce) {
 // Three machines with two, two and one rank: nothing nests.
 TEST(NestedGroup, UnevenMachinesAreAsManyAsRanks) {
   const Nodes flat = {5, 5};
-  const auto due = nested_sum<float>(flat, 4000, false);
+  const auto due = nested_sum<float>(flat, 4000, Payload::kF32);
   const auto errors = run_threads(5, 2, {}, [&](Group& group) {
     auto values = values_of<float>(group.rank(), 4000);
     group.all_reduce_sum(values.data(), 4000);

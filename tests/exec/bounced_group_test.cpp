@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/units.h"
 #include "engine/comm/group_local.h"
 #include "kernels/emulated/device_emulated.h"
 
@@ -87,12 +88,14 @@ World after(const World& before, const Exchange& exchange, size_t buffer_bytes) 
 }
 
 // Parts of a value for each rank, one value behind the other, as far as there is room.
-std::vector<comm::ReduceRange> drawn_ranges(float* data, int ranks, uint32_t seed, int* end) {
+std::vector<comm::ReduceRange> drawn_ranges(float* data, int ranks, uint32_t seed, int* end,
+                                            Payload payload = Payload::kF32) {
   std::mt19937 random(seed);
   std::vector<comm::ReduceRange> ranges;
   int first = static_cast<int>(random() % 3);
   while (std::ssize(ranges) < 4) {
-    const int part = 1 + static_cast<int>(random() % 60);
+    const auto part =
+        static_cast<int>(round_up(1 + static_cast<int>(random() % 60), block_of(payload)));
     if (first + ranks * part > kFloats / 2) break;
     ranges.push_back({data + first, part, nullptr});
     first += ranks * part + static_cast<int>(random() % 2);
@@ -113,10 +116,10 @@ Exchange gather(uint32_t seed) {
 }
 
 // Sums go to their place among the parts, or behind all of them.
-Exchange reduce(uint32_t seed, DType payload, bool in_place) {
+Exchange reduce(uint32_t seed, Payload payload, bool in_place) {
   return [=](comm::Group& group, float* data) {
     int end = 0;
-    std::vector<comm::ReduceRange> ranges = drawn_ranges(data, group.size(), seed, &end);
+    std::vector<comm::ReduceRange> ranges = drawn_ranges(data, group.size(), seed, &end, payload);
     float* out = data + end;
     for (comm::ReduceRange& range : ranges) {
       range.out = in_place ? range.whole + group.rank() * range.part_numel : out;
@@ -126,7 +129,7 @@ Exchange reduce(uint32_t seed, DType payload, bool in_place) {
   };
 }
 
-Exchange sum(uint32_t seed, DType payload) {
+Exchange sum(uint32_t seed, Payload payload) {
   return [=](comm::Group& group, float* data) {
     const int first = static_cast<int>(seed % 7), count = 1 + static_cast<int>(seed % 500);
     group.all_reduce_sum(data + first, count, payload);
@@ -146,7 +149,7 @@ Exchange message(uint32_t seed) {
   };
 }
 
-// The parts of others after a reduction with a payload of bf16, and of sums in place, are nobody's.
+// The parts of others after a reduction with a narrow payload, and of sums in place, are nobody's.
 TEST(BouncedGroup, HasTheBitsOfItsGroup) {
   std::mt19937 random(20261127);
   for (int i = 0; i < 60; ++i) {
@@ -154,41 +157,43 @@ TEST(BouncedGroup, HasTheBitsOfItsGroup) {
     World before(static_cast<size_t>(ranks));
     for (Values& values : before) values = random_values(random);
     const auto seed = static_cast<uint32_t>(random());
-    const size_t buffer = 32 * (static_cast<size_t>(ranks) + random() % 60);
+    const size_t buffer = 256 * (static_cast<size_t>(ranks) + random() % 8);
     SCOPED_TRACE(testing::Message() << ranks << " ranks, seed " << seed << ", " << buffer);
     const auto expect_equal = [&](const Exchange& exchange) {
       EXPECT_EQ(after(before, exchange, buffer), after(before, exchange, 0));
     };
     expect_equal(gather(seed));
-    expect_equal(reduce(seed, DType::kF32, false));
-    expect_equal(reduce(seed, DType::kF32, true));
-    expect_equal(sum(seed, DType::kF32));
-    expect_equal(sum(seed, DType::kBF16));
+    expect_equal(reduce(seed, Payload::kF32, false));
+    expect_equal(reduce(seed, Payload::kF32, true));
+    expect_equal(sum(seed, Payload::kF32));
+    expect_equal(sum(seed, Payload::kBF16));
     expect_equal(message(seed));
   }
 }
 
-TEST(BouncedGroup, SumsPayloadsOfBF16AsItsGroupDoes) {
+TEST(BouncedGroup, SumsNarrowPayloadsAsItsGroupDoes) {
   std::mt19937 random(5);
   World before(3);
   for (Values& values : before) values = random_values(random);
-  const auto sums = [&](size_t buffer_bytes) {
+  const auto sums = [&](Payload payload, size_t buffer_bytes) {
     World out(3);
-    const World values = after(before, reduce(11, DType::kBF16, false), buffer_bytes);
+    const World values = after(before, reduce(11, payload, false), buffer_bytes);
     int end = 0;
     Values any(kFloats);
-    (void)drawn_ranges(any.data(), 3, 11, &end);
+    (void)drawn_ranges(any.data(), 3, 11, &end, payload);
     for (size_t r = 0; r < 3; ++r) out[r].assign(values[r].begin() + end, values[r].end());
     return out;
   };
-  EXPECT_EQ(sums(128), sums(0));
+  for (const Payload payload : {Payload::kBF16, Payload::kMxInt8}) {
+    EXPECT_EQ(sums(payload, 3 * 256), sums(payload, 0)) << name_of(payload);
+  }
 }
 
 TEST(BouncedGroup, StaysInTheMemoryOfItsOp) {
   const auto groups = comm::make_local_groups(1);
-  DeviceRank rank(*groups[0], 64);
-  std::vector<std::byte> buffer(128);
-  const kernels::MemoryRange ranges[] = {{rank.data(), 32, true}, {buffer.data(), 128, true}};
+  DeviceRank rank(*groups[0], 256);
+  std::vector<std::byte> buffer(256);
+  const kernels::MemoryRange ranges[] = {{rank.data(), 32, true}, {buffer.data(), 256, true}};
   rank.group().open({.name = "gather", .ranges = ranges, .buffer = buffer});
   rank.group().gather(rank.data(), 32);
   try {

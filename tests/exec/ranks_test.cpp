@@ -23,13 +23,15 @@ class Ranks : public ::testing::Test {
   test::RunOptions options_;
 };
 
+constexpr Payload kPayloads[] = {Payload::kBF16, Payload::kF32, Payload::kMxInt8};
+
 TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
   for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
     test::Draw draw(seed);
     const int world = static_cast<int>(draw.between(2, 4));
     const model::ModelSpec spec = test::random_spec(draw, world, true);
     plan::PlanInput input = test::random_input(draw, spec, world);
-    input.mesh.reduce_dtype = seed % 2 == 0 ? DType::kBF16 : DType::kF32;
+    input.mesh.reduce_dtype = kPayloads[seed % std::size(kPayloads)];
     input.mesh.node_ranks = world % 2 == 0 ? world / 2 : 0;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
@@ -162,7 +164,7 @@ TEST_F(Ranks, StagesOfAHybridMeshAreBitEqualAndResume) {
     test::Draw draw(90 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 2, true);
     plan::PlanInput input = hybrid(spec, draw);
-    input.mesh.reduce_dtype = seed % 2 == 0 ? DType::kBF16 : DType::kF32;
+    input.mesh.reduce_dtype = kPayloads[seed % std::size(kPayloads)];
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
@@ -186,11 +188,14 @@ TEST_F(Ranks, GradientsRoundedOnTheirWayChangeBitsAndHardlyLosses) {
   input.recipe = Recipe::kFp32;
   const plan::Placement placement = test::random_placement(draw, input);
   const test::RunResult exact = small_run_on_ranks(input, {placement}, options_);
-  input.mesh.reduce_dtype = DType::kBF16;
-  const test::RunResult rounded = small_run_on_ranks(input, {placement}, options_);
-  EXPECT_NE(rounded.hash, exact.hash);
-  for (size_t i = 0; i < exact.losses.size(); ++i) {
-    EXPECT_NEAR(rounded.losses[i] / exact.losses[i], 1.0, 1e-3) << "step " << i + 1;
+  for (const Payload payload : {Payload::kBF16, Payload::kMxInt8}) {
+    input.mesh.reduce_dtype = payload;
+    const test::RunResult rounded = small_run_on_ranks(input, {placement}, options_);
+    EXPECT_NE(rounded.hash, exact.hash);
+    for (size_t i = 0; i < exact.losses.size(); ++i) {
+      EXPECT_NEAR(rounded.losses[i] / exact.losses[i], 1.0, 3e-3)
+          << name_of(payload) << ", step " << i + 1;
+    }
   }
 }
 

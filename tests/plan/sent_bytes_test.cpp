@@ -57,7 +57,7 @@ TEST(SentBytes, AreTwoGathersAndASumWhateverTheAccumulation) {
   }
 }
 
-// Sums that every rank keeps cost a sum and a gather; bf16 halves what goes to the sum.
+// Sums that every rank keeps cost a sum and a gather; payloads are what goes to the sum.
 TEST(SentBytes, OfStagesAndPayloads) {
   test::Draw draw(4);
   model::ModelSpec spec = model::build_spec(test::random_architecture(draw));
@@ -71,8 +71,10 @@ TEST(SentBytes, OfStagesAndPayloads) {
   int64_t gradients = 0;
   for (const model::Segment& segment : spec.segments) gradients += segment.trainable_numel * 4;
   EXPECT_EQ(sent_by_all(input), 2 * gradients);
-  input.mesh.reduce_dtype = DType::kBF16;
+  input.mesh.reduce_dtype = Payload::kBF16;
   EXPECT_EQ(sent_by_all(input), gradients / 2 + gradients);
+  input.mesh.reduce_dtype = Payload::kMxInt8;
+  EXPECT_EQ(sent_by_all(input), gradients / 128 * 33 + gradients);
 }
 
 }  // namespace
