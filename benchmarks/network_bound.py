@@ -8,8 +8,8 @@
 Two machines are network namespaces with a limited link between them; each has --ranks ranks and a drive
 directory of its own. A run measures machine and network; `strata plan` then plans for the profile
 that it has kept, so both figures are of one run. Rounds alternate over the rates, the ZeRO stages and
-what gradients are sent as. Needs root. Exit code 1: a prediction is off by more than 15 %, by the median of the rounds, or the
-plan does not say that the network (collectives) limits the step.
+what gradients are sent as. Needs root. Exit code 1: a prediction is off by more than 15 %, by the median
+of the rounds, or the plan does not say that the network (collectives) limits the step.
 """
 
 import argparse

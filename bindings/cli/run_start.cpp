@@ -69,8 +69,9 @@ std::vector<std::string> RunStart::arguments(const StartArguments& start) const 
   std::vector<std::string> args = args_;
   if (start.resumes) {
     args = without(args, {"resume", "force", "out"});
-    // As many ranks go on with the mesh of the run, also where --mesh auto would choose another.
-    if (!start.changes_ranks) args = without(args, {"mesh"});
+    // As many ranks go on with the mesh of the run and its micro-batches, also where --mesh auto
+    // would choose others.
+    if (!start.changes_ranks) args = without(args, {"mesh", "accumulate"});
     args.insert(args.end(), {"--out", out_, "--resume"});
     if (start.changes_ranks) args.emplace_back("--force");
   }

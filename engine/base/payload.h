@@ -7,9 +7,9 @@
 
 namespace strata {
 
-// As what fp32 values go to the ranks that sum them, in fp32. All but kF32 change numbers.
-// kMxInt8: MXINT8 of the OCP's Microscaling Formats (MX) 1.0: 32 values that follow each other
-// share a power of two, and each is an integer of 8 bits times that (engine/comm/mx_int8.h).
+// The format in which ranks send fp32 values to those that sum them, in fp32. All but kF32 change
+// numbers. kMxInt8 is MXINT8 of the OCP's Microscaling Formats (MX) 1.0: 32 values that follow each
+// other share a power of two, and each is an integer of 8 bits times that (engine/comm/mx_int8.h).
 enum class Payload : uint8_t { kF32, kBF16, kMxInt8 };
 
 // Values that are sent together; counts are multiples of it.

@@ -5,15 +5,23 @@
 #include <atomic>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "engine/base/threads.h"
 
 namespace strata {
 
+namespace {
+
+thread_local bool is_in_task = false;
+
+}  // namespace
+
 void run_tasks(const std::vector<std::function<void()>>& tasks) {
   std::vector<std::exception_ptr> failures(tasks.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
+    const bool was_in_task = std::exchange(is_in_task, true);
     for (size_t i = next++; i < tasks.size(); i = next++) {
       try {
         tasks[i]();
@@ -21,10 +29,12 @@ void run_tasks(const std::vector<std::function<void()>>& tasks) {
         failures[i] = std::current_exception();
       }
     }
+    is_in_task = was_in_task;
   };
   {
     std::vector<std::jthread> others;
-    const size_t threads = std::min<size_t>(tasks.size(), std::thread::hardware_concurrency());
+    const size_t cores = is_in_task ? 1 : std::thread::hardware_concurrency();
+    const size_t threads = std::min(tasks.size(), cores);
     try {
       while (others.size() + 1 < threads) others.push_back(start_thread(work));
     } catch (const Error&) {

@@ -32,8 +32,7 @@ struct MxInt8Block {
 static_assert(kMxBlock == block_of(Payload::kMxInt8) &&
               sizeof(MxInt8Block) == bytes_of(Payload::kMxInt8, kMxBlock));
 
-// Bits that look random, and are the same for the same value on every rank and in every call. All
-// arithmetic is of 32 bits, of which compilers make vector instructions.
+// Bits that look random. All arithmetic is of 32 bits, of which compilers make vector instructions.
 constexpr uint32_t noise_of(uint32_t bits) {
   bits = (bits ^ bits >> 16) * 0x7feb352du;
   bits = (bits ^ bits >> 15) * 0x846ca68bu;
@@ -42,17 +41,20 @@ constexpr uint32_t noise_of(uint32_t bits) {
 
 // Rounds each value up or down at random, to the nearer one more often, so that the mean of what
 // values are rounded to is the mean of the values, also of those that are small beside others of
-// their block. A block with a value that is not finite, or of 2^127 and more, becomes NaN.
+// their block. The noise is of the block's bits and the value's place: the same on every rank and
+// in every call, another one where any value of the block is another. A block with a value that is
+// not finite, or above 127 * 2^121, becomes NaN.
 inline MxInt8Block to_mx_int8(const FloatBlock& from) {
-  constexpr uint32_t kMagnitude = 0x7fffffffu, kInfinite = 0x7f800000u, kNaN = 255;
+  constexpr uint32_t kMagnitude = 0x7fffffffu, kNaN = 255, kGolden = 0x9e3779b9u;
   uint32_t bits[kMxBlock];
-  uint32_t most = 0;
+  uint32_t most = 0, sum = 0;
   for (int i = 0; i < kMxBlock; ++i) bits[i] = std::bit_cast<uint32_t>(from.v[i]);
   for (int i = 0; i < kMxBlock; ++i) most = std::max(most, bits[i] & kMagnitude);
+  for (int i = 0; i < kMxBlock; ++i) sum += bits[i];
   // The largest is at most 127 steps: 1 63/64 of its power of two.
   const uint32_t exponent = (most + 0x1ffffu) >> 23;
   MxInt8Block to = {};
-  if (most >= kInfinite || exponent >= 254) {
+  if (exponent >= kNaN) {
     to.exponent = kNaN;
     return to;
   }
@@ -60,8 +62,8 @@ inline MxInt8Block to_mx_int8(const FloatBlock& from) {
   to.exponent = static_cast<uint8_t>(std::max(exponent, kLeast));
   const float steps = std::bit_cast<float>((260u - to.exponent) << 23);
   for (int i = 0; i < kMxBlock; ++i) {
-    const float noise =
-        static_cast<float>(static_cast<int32_t>(noise_of(bits[i]) >> 16)) * 0x1p-16f;
+    const uint32_t drawn = noise_of(bits[i] + sum + kGolden * static_cast<uint32_t>(i)) >> 16;
+    const float noise = static_cast<float>(static_cast<int32_t>(drawn)) * 0x1p-16f;
     const float raised = from.v[i] * steps + noise + 128.0f;  // positive, so this rounds down:
     to.v[i] = static_cast<int8_t>(static_cast<int32_t>(raised) - 128);
   }

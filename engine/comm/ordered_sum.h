@@ -51,7 +51,7 @@ void convert(const From* from, To* to, int64_t count) {
   }
 }
 
-// Rounds values as sending them as the payload does.
+// Replaces values by what others receive of them.
 inline void round_to(Payload payload, float* values, int64_t count) {
   STRATA_CHECK(count % block_of(payload) == 0);
   if (payload == Payload::kBF16) {

@@ -125,8 +125,8 @@ constexpr OptionRow kRunning[] = {
      "When ranks go back: 1f1b early, with fewer activations kept; gpipe after all forward passes.",
      kPipelineSchedules},
     {"reduce-dtype", kEnum, enum_field<&O::reduce_dtype>(), kStep, kRanks, "", "", kAny, "",
-     "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 halves "
-     "that traffic and int8 quarters it, and both change numbers.",
+     "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 sends half "
+     "and int8 a quarter of that, for slow networks. Both change numbers.",
      kReduceDtypes},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: tcp, or mpi, which is the network of the MPI "

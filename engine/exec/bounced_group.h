@@ -26,7 +26,7 @@ class BouncedGroup : public comm::Group {
   struct OpenOp {
     const char* name = "";
     std::span<const kernels::MemoryRange> ranges;
-    std::span<std::byte> buffer;  // at least 32 bytes for each rank
+    std::span<std::byte> buffer;  // at least plan::kLeastBounceBytes for each rank
   };
 
   // While copies are under way, `keep_waiting` is called now and then; it throws to end the wait.

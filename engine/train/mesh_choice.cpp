@@ -21,8 +21,9 @@ namespace {
 
 constexpr int64_t kTensorRanksMax = 16;    // further apart, their sums within each layer take long
 constexpr int64_t kPipelineRanksMax = 64;  // with more, stages wait most of the time
-constexpr int64_t kContextTokensMin = 4096;  // of a rank: with fewer, memory is no matter
+constexpr int64_t kContextTokensMin = 4096;  // of a rank: parts of shorter sequences save little
 constexpr int64_t kMicroBatchesMax = 8192;   // that pass the stages of a pipeline
+constexpr int64_t kFinalistsMax = 4;         // meshes that are planned whole
 
 std::vector<int64_t> divisors(int64_t number, int64_t most) {
   std::vector<int64_t> all;
@@ -41,9 +42,17 @@ bool may_slice(const model::ModelSpec& spec, int64_t ranks) {
   }
 }
 
+// Whether groups of so many ranks that follow each other lie within a node each.
+bool lie_on_nodes(int64_t group, int64_t node_ranks, int64_t ranks) {
+  return node_ranks >= ranks || node_ranks % group == 0;
+}
+
 std::vector<int64_t> tensors_of(const PlanBasis& basis, int64_t node_ranks) {
-  std::vector<int64_t> all = divisors(basis.options.ranks, std::min(node_ranks, kTensorRanksMax));
-  std::erase_if(all, [&](int64_t each) { return each > 1 && !may_slice(basis.spec, each); });
+  const int64_t ranks = basis.options.ranks;
+  std::vector<int64_t> all = divisors(ranks, std::min(node_ranks, kTensorRanksMax));
+  std::erase_if(all, [&](int64_t each) {
+    return each > 1 && !(lie_on_nodes(each, node_ranks, ranks) && may_slice(basis.spec, each));
+  });
   return all;
 }
 
@@ -59,7 +68,7 @@ std::vector<int64_t> contexts_of(const config::Options& options, int64_t data_ra
   std::vector<int64_t> all = divisors(data_ranks, std::max<int64_t>(1, node_ranks));
   std::erase_if(all, [&](int64_t each) {
     return each > 1 && (length / each < kContextTokensMin || length % (2 * each) != 0 ||
-                        !options.sample_prompts.empty());
+                        options.continues_samples());
   });
   return all;
 }
@@ -81,7 +90,8 @@ Variant variant_of(const PlanBasis& basis, int64_t tensor, int64_t stages, int64
   options.pipeline_ranks = stages;
   options.context_ranks = context;
   options.shard_ranks = shards;
-  options.accumulate = basis.options.accumulate * tensor * stages * context;
+  options.accumulate *= basis.options.batch_ranks();
+  options.accumulate /= options.batch_ranks();
   variant.facts.only_rank = 0;
   variant.compared.name = config::mesh_text(options);
   return variant;
@@ -97,10 +107,12 @@ std::vector<Variant> variants_of(const PlanBasis& basis) {
       const int64_t data_ranks = ranks / (tensor * stages);
       for (const int64_t context : contexts_of(basis.options, data_ranks, node / tensor)) {
         for (const int64_t shards : shards_of(data_ranks, node, tensor * stages)) {
-          if (shards % context != 0) continue;
-          variants.push_back(variant_of(basis, tensor, stages, context, shards));
-          const bool many = variants.back().options.accumulate > kMicroBatchesMax;
-          if (stages > 1 && many) variants.pop_back();
+          if (shards % context != 0 || !lie_on_nodes(tensor * context, node, ranks)) continue;
+          Variant variant = variant_of(basis, tensor, stages, context, shards);
+          const config::Options& options = variant.options;
+          if (options.step_samples() != basis.options.step_samples()) continue;
+          if (stages > 1 && options.accumulate > kMicroBatchesMax) continue;
+          variants.push_back(std::move(variant));
         }
       }
     }
@@ -139,7 +151,7 @@ std::vector<Variant> plan_roughly(const model::ModelSpec& spec, const Planning& 
     tasks.emplace_back([&, i] {
       if (planning) {
         const std::scoped_lock lock(mutex);
-        planning(++number, std::ssize(variants));
+        planning(++number, std::ssize(variants) + kFinalistsMax);
       }
       variants[i].facts.rough = variants[i].compared.is_rough = true;
       there[i] = may_plan(spec, i == 0, variants[i]) ? 1 : 0;
@@ -155,10 +167,9 @@ std::vector<Variant> plan_roughly(const model::ModelSpec& spec, const Planning& 
 
 // How many of the first take about as long as the fastest.
 size_t finalists_of(std::span<const Variant> variants) {
-  constexpr size_t kMost = 4;
   constexpr double kAlike = 0.75;
   size_t count = 1;
-  while (count < std::min(kMost, variants.size()) &&
+  while (count < std::min<size_t>(kFinalistsMax, variants.size()) &&
          speed_of(variants[count]) > kAlike * speed_of(variants.front())) {
     ++count;
   }
@@ -168,12 +179,14 @@ size_t finalists_of(std::span<const Variant> variants) {
 }  // namespace
 
 MeshChoice choose_mesh(const PlanBasis& basis, const Planning& planning) {
-  std::vector<Variant> variants = plan_roughly(basis.spec, planning, variants_of(basis));
+  std::vector<Variant> variants = variants_of(basis);
+  int64_t number = std::ssize(variants);
+  const int64_t most = number + kFinalistsMax;
+  variants = plan_roughly(basis.spec, planning, std::move(variants));
   put_fastest_first(variants);
   const std::span<Variant> finalists(variants.data(), finalists_of(variants));
-  int64_t number = 0;
   for (Variant& variant : finalists) {
-    if (planning) planning(++number, std::ssize(finalists));
+    if (planning) planning(++number, most);
     variant.facts.rough = variant.compared.is_rough = false;
     plan_variant(basis.spec, variant);
   }
@@ -193,8 +206,9 @@ std::string mesh_line(const std::vector<Compared>& compared) {
   const double slower = chosen.report.tokens_per_s() / next.report.tokens_per_s() - 1;
   return fmt::format(
       "mesh     {}, the fastest of {} that were planned; with the next best, {}, a step takes "
-      "{:.0f}% longer, limited by {}\n",
-      name, compared.size(), next.name, 100 * slower, next.report.bottleneck);
+      "{}{:.0f}% longer, limited by {}\n",
+      name, compared.size(), next.name, next.is_rough ? "about " : "", 100 * slower,
+      next.report.bottleneck);
 }
 
 }  // namespace strata::train

@@ -42,13 +42,10 @@ std::string verdict_of(const Compared& one, const Compared& planned) {
   if (&one == &planned) return "";
   if (one.kind != ComparedKind::kWhatIf) {
     if (one.is_planned) return "as planned" + meaning;
-    if (faster > kNoticed && !one.is_rough) {
-      return fmt::format("{:.0f}% faster, but {}", 100 * faster, one.remark);
-    }
-    const char* about = one.is_rough ? "about " : "";
-    return (faster < -kNoticed ? fmt::format("{}{:.0f}% slower", about, -100 * faster)
-                               : fmt::format("{}as fast", about)) +
-           meaning;
+    const std::string about = one.is_rough ? "about " : "";
+    const std::string percent = fmt::format("{}{:.0f}%", about, 100 * std::abs(faster));
+    if (faster > kNoticed) return fmt::format("{} faster, but {}", percent, one.remark);
+    return (faster < -kNoticed ? percent + " slower" : about + "as fast") + meaning;
   }
   if (std::abs(faster) > kNoticed) return one.remark;
   return fmt::format("{}{}limited by {}, so as fast as planned", one.remark,

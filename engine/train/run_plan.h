@@ -145,8 +145,8 @@ model::BatchShape shape_of(const config::Options& options);
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
 // Throws Error: kConfig for what this build cannot do, kDoesNotFit with the smallest change that
-// makes the run fit. With RunFacts::rough the plan is about that, in a part of the time, and of
-// the first rank of the first stage alone.
+// makes the run fit. With RunFacts::rough, which goes with only_rank 0, the plan is about that, in
+// a part of the time.
 RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const RunFacts& facts);
 
 // Sets facts.nvme_free_bytes for the directories of --nvme, with the machine's shares of stripes or

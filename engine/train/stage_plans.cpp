@@ -216,7 +216,7 @@ struct Tried {
         if (!better) continue;
         best = std::move(stages);
         of_best = run.input;
-        rival = rival_of(best, run);
+        if (const Rival now = rival_of(best, run); now.step_s < rival.step_s) rival = now;
       } catch (const plan::DoesNotFit& why) {
         if (refusal && !needs_less(why, *refusal)) continue;
         refusal.emplace(why);

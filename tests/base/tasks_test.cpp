@@ -27,6 +27,21 @@ TEST(Tasks, TwoRunAtTheSameTime) {
   run_tasks({meet, meet});
 }
 
+TEST(Tasks, TheTasksOfATaskRunOnItsThread) {
+  std::atomic<int> ended = 0, elsewhere = 0;
+  const auto outer = [&] {
+    const std::thread::id own = std::this_thread::get_id();
+    const auto inner = [&] {
+      ++ended;
+      if (std::this_thread::get_id() != own) ++elsewhere;
+    };
+    run_tasks({inner, inner, inner});
+  };
+  run_tasks({outer, outer});
+  EXPECT_EQ(ended, 6);
+  EXPECT_EQ(elsewhere, 0);
+}
+
 TEST(Tasks, TheFirstFailureOfTheListIsThrownOnceAllHaveEnded) {
   std::atomic<int> ended = 0;
   const auto fail = [&](const char* text) {

@@ -85,8 +85,7 @@ TEST_F(RunStarts, ARunIsResumedOnceAStartHasItsDirectory) {
   EXPECT_TRUE(run.has_directory());
   const std::string out = sandbox_ / "run";
   EXPECT_EQ(run.arguments({.ranks = 2, .resumes = true}),
-            (Arguments{"train", "--accumulate=3", "--steps", "8", "--out", out, "--resume",
-                       "--ranks", "2"}));
+            (Arguments{"train", "--steps", "8", "--out", out, "--resume", "--ranks", "2"}));
   EXPECT_EQ(run.arguments({.ranks = 1, .accumulate = 6, .resumes = true, .changes_ranks = true}),
             (Arguments{"train", "--steps", "8", "--out", out, "--resume", "--force", "--accumulate",
                        "6", "--ranks", "1"}));
@@ -95,14 +94,14 @@ TEST_F(RunStarts, ARunIsResumedOnceAStartHasItsDirectory) {
 
 // What is measured anew might choose another mesh, with which the run does not resume.
 TEST_F(RunStarts, AsManyRanksKeepTheMeshOfTheRun) {
-  const RunStart run = start({"--mesh", "auto", "--steps", "8"});
+  const RunStart run = start({"--mesh", "auto", "--steps", "8", "--accumulate", "2"});
   write("run.json", R"({"run": "1"})");
   const std::string out = sandbox_ / "run";
   EXPECT_EQ(run.arguments({.ranks = 4, .resumes = true}),
             (Arguments{"train", "--steps", "8", "--out", out, "--resume", "--ranks", "4"}));
   EXPECT_EQ(run.arguments({.ranks = 2, .resumes = true, .changes_ranks = true}),
-            (Arguments{"train", "--mesh", "auto", "--steps", "8", "--out", out, "--resume",
-                       "--force", "--ranks", "2"}));
+            (Arguments{"train", "--mesh", "auto", "--steps", "8", "--accumulate", "2", "--out", out,
+                       "--resume", "--force", "--ranks", "2"}));
 }
 
 TEST_F(RunStarts, AnEarlierRunInTheDirectoryIsNotResumed) {

@@ -85,17 +85,39 @@ TEST(MxInt8, WhatIsNotFiniteMakesItsBlockNaN) {
     for (const float value : rounded(block).v) EXPECT_TRUE(std::isnan(value)) << odd;
   }
   FloatBlock large = {};
-  large.v[5] = -0x1.8p126f;
-  EXPECT_EQ(rounded(large).v[5], -0x1.8p126f);
+  large.v[5] = -0x1.fcp127f;
+  EXPECT_EQ(rounded(large).v[5], -0x1.fcp127f);
+  large.v[5] = 0x1.fdp127f;
+  EXPECT_TRUE(std::isnan(rounded(large).v[5]));
 }
 
 TEST(MxInt8, TheSmallestValuesAreRoundedLikeOthers) {
-  FloatBlock tiny = {};
-  tiny.v[0] = 0x1p-126f;
-  tiny.v[1] = 0x1p-127f;
-  const FloatBlock back = rounded(tiny);
-  EXPECT_EQ(back.v[0], 0x1p-126f);
-  EXPECT_TRUE(back.v[1] == 0 || back.v[1] == 0x1p-126f) << back.v[1];
+  int ups = 0;
+  for (int i = 0; i < 1000; ++i) {
+    FloatBlock tiny = {};
+    tiny.v[0] = static_cast<float>(i % 100 + 1) * 0x1p-126f;
+    tiny.v[1] = 0x1.8p-126f;
+    tiny.v[2] = static_cast<float>(i / 10) * 0x1p-126f;
+    const FloatBlock back = rounded(tiny);
+    EXPECT_TRUE(back.v[1] == 0x1p-126f || back.v[1] == 0x1p-125f) << back.v[1];
+    ups += back.v[1] == 0x1p-125f ? 1 : 0;
+  }
+  EXPECT_NEAR(ups, 500, 80);
+}
+
+// Where others of its block change, as gradients do from step to step.
+TEST(MxInt8, TheMeanOfAValueThatRepeatsStays) {
+  for (const float value : {0.1f, 0.25f, 0.5f, 0.7f}) {
+    double sum = 0;
+    constexpr int kSteps = 4000;
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      FloatBlock block = drawn(step, -3);
+      block.v[7] = value;
+      block.v[8] = 96;
+      sum += rounded(block).v[7];
+    }
+    EXPECT_NEAR(sum / kSteps, value, 4 * 0.5 / std::sqrt(kSteps)) << value;
+  }
 }
 
 }  // namespace

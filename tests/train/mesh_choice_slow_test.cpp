@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --mesh auto takes the fastest mesh that fits, and every row is the plan of its mesh.
+// --mesh auto takes the fastest mesh that fits, and its row is that of its plan.
 #include "engine/train/mesh_choice.h"
 
 #include <gtest/gtest.h>
@@ -73,6 +73,37 @@ TEST(MeshChoice, ContextRanksDivideLongSequencesAlone) {
   for (const Compared& one : choice.compared) {
     EXPECT_EQ(one.report.tokens, choice.compared.front().report.tokens) << one.name;
   }
+}
+
+TEST(MeshChoice, TextsThatARunContinuesNeedWholeSequences) {
+  PlanBasis basis = basis_with(4, 4, 1e9);
+  basis.options.sequence_length = 8192;
+  const auto divides = [&](const char* prompts) {
+    basis.options.sample_prompts = prompts;
+    const std::vector<std::string> names = names_of(choose_mesh(basis, {}));
+    return std::ranges::find(names, "shard=2,context=2") != names.end();
+  };
+  EXPECT_TRUE(divides("off"));
+  EXPECT_FALSE(divides("prompts.txt"));
+}
+
+// Groups of four would end within machines of six.
+TEST(MeshChoice, TensorAndContextRanksLieWithinMachines) {
+  PlanBasis basis = basis_with(12, 6, 1e9);
+  basis.options.sequence_length = 16384;
+  for (const std::string& name : names_of(choose_mesh(basis, {}))) {
+    EXPECT_EQ(name.find("tensor=4"), std::string::npos) << name;
+    EXPECT_EQ(name.find("context=4"), std::string::npos) << name;
+  }
+}
+
+// As a run does that was resumed: its options are of a mesh, and have its micro-batches.
+TEST(MeshChoice, AStepKeepsItsSamplesWhateverMeshItHad) {
+  PlanBasis basis = basis_with(4, 4, 1e9);
+  basis.options.tensor_ranks = 2;
+  const MeshChoice choice = choose_mesh(basis, {});
+  EXPECT_EQ(choice.options.step_samples(), basis.options.step_samples());
+  EXPECT_NE(std::ranges::find(choice.compared, "shard=4", &Compared::name), choice.compared.end());
 }
 
 // As many are planned whole as take about as long as the fastest, and these come first.

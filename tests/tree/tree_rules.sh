@@ -71,7 +71,8 @@ benchmark/benchmark\.h          benchmarks/
 # Every file of the tree that exists, one a line.
 files() {
   if git rev-parse --git-dir > /dev/null 2>&1; then
-    git ls-files -co --exclude-standard | grep -vxFf <(git ls-files -d)
+    git -c core.quotePath=off ls-files -co --exclude-standard |
+      grep -vxFf <(git -c core.quotePath=off ls-files -d)
   else
     find . -type f -not -path './.git/*' -not -path './build*' -not -path './out/*' -not -path './runs/*' -printf '%P\n'
   fi
@@ -81,7 +82,7 @@ texts() { files | grep -E '\.(h|c|cpp|cuh|cu|sh|cmake|py|toml|md)$|CMakeLists\.t
 
 # "file:line:included" for every #include with the given brackets.
 includes() {
-  sources | xargs -r grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*$1" /dev/null |
+  sources | xargs -r -d '\n' grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*$1" /dev/null |
     sed -E "s/^([^:]+):([0-9]+):[^\"<]*[\"<]([^\">]+)[\">].*/\1:\2:\3/" || true
 }
 
@@ -146,7 +147,7 @@ check_homes() {
 # Every header has its guard before anything else, so that it can stand alone and come twice. Highway's
 # *-inl.h are compiled once for each instruction set and guard themselves.
 check_headers() {
-  sources | grep -E '\.(h|cuh)$' | grep -v -- '-inl\.h$' | xargs -r awk '
+  sources | grep -E '\.(h|cuh)$' | grep -v -- '-inl\.h$' | xargs -r -d '\n' awk '
     FNR == 1 { next }
     /^[[:space:]]*(\/\/.*)?$/ { next }
     { if ($0 !~ /^#pragma once/ && FILENAME != "bindings/c/strata.h") print FILENAME ":" FNR ": #pragma once comes first"
@@ -156,7 +157,7 @@ check_headers() {
 # The environment is read where the program starts, and handed down.
 check_environment() {
   sources | grep -vE '^(bindings|tests|benchmarks|examples)/' |
-    xargs -r grep -nE '\b(secure_)?getenv\b|\benviron\b' /dev/null |
+    xargs -r -d '\n' grep -nE '\b(secure_)?getenv\b|\benviron\b' /dev/null |
     sed -E 's/$/   <- only bindings read the environment/' || true
 }
 
@@ -164,12 +165,12 @@ check_environment() {
 # (engine/base/environment.h). A failed check of ours, and the child that becomes fio, do.
 check_process() {
   sources | grep -E '^(engine|io|kernels)/' | grep -vE '^(engine/base/check|io/fio_process)\.cpp$' |
-    xargs -r grep -nE '\b(_exit|quick_exit|std::exit|stdout|stderr|STD(OUT|ERR)_FILENO|std::(cout|cerr|puts|printf))\b' /dev/null |
+    xargs -r -d '\n' grep -nE '\b(_exit|quick_exit|std::exit|stdout|stderr|STD(OUT|ERR)_FILENO|std::(cout|cerr|puts|printf))\b' /dev/null |
     grep -vE '^[^:]+:[0-9]+: *//' | sed -E 's/$/   <- only bindings print or end the process/' || true
 }
 
 check_spdx() {
-  texts | grep -vE '\.md$' | xargs -r awk '
+  texts | grep -vE '\.md$' | xargs -r -d '\n' awk '
     BEGIN { for (i = 1; i < ARGC; ++i) without[ARGV[i]] = 1 }
     /SPDX-License-Identifier: Apache-2.0/ { delete without[FILENAME] }
     FNR == 2 { nextfile }
@@ -178,14 +179,14 @@ check_spdx() {
 
 # Nothing that is true on one machine only, nothing left for later, no tabs.
 check_text() {
-  texts | grep -v '^tests/tree/' | xargs -r grep -nE \
+  texts | grep -v '^tests/tree/' | xargs -r -d '\n' grep -nE \
     '/(home|root|Users)/[A-Za-z0-9_.-]+/|/work/|\bTODO\b|\bFIXME\b|\bXXX\b' /dev/null |
     sed -E 's/$/   <- machine path or unfinished work/' || true
-  sources | xargs -r grep -nP '\t|[ \t]+$|\r' /dev/null | sed -E 's/$/   <- tab or trailing space/' || true
+  sources | xargs -r -d '\n' grep -nP '\t|[ \t]+$|\r' /dev/null | sed -E 's/$/   <- tab or trailing space/' || true
 }
 
 check_sizes() {
-  sources | xargs -r awk '
+  sources | xargs -r -d '\n' awk '
     function most(file) { return file == "bindings/c/strata.h" ? 600 : 450 }  # a C library has one header
     length($0) > 100 { print FILENAME ":" FNR ": " length($0) " columns, at most 100" }
     { lines[FILENAME] = FNR }
@@ -198,7 +199,7 @@ check_format() {
     echo "clang-format is not installed" >&2
     exit 77
   fi
-  { sources | grep -E '\.(h|cpp)$' | xargs -r "$tool" --dry-run -Werror 2>&1 || true; } |
+  { sources | grep -E '\.(h|cpp)$' | xargs -r -d '\n' "$tool" --dry-run -Werror 2>&1 || true; } |
     awk -F: '/^[^ :]+:[0-9]+:[0-9]+: error: / && !seen[$1]++ { print $1 ":" $2 ": clang-format -i would change it" }'
 }
 
