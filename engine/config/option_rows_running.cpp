@@ -126,7 +126,7 @@ constexpr OptionRow kRunning[] = {
      kPipelineSchedules},
     {"reduce-dtype", kEnum, enum_field<&O::reduce_dtype>(), kStep, kRanks, "", "", kAny, "",
      "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 sends half "
-     "and int8 a quarter of that, for slow networks. Both change numbers.",
+     "and int8 a quarter, for slow networks, and both change numbers.",
      kReduceDtypes},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: tcp, or mpi, which is the network of the MPI "
