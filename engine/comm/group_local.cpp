@@ -73,7 +73,7 @@ class LocalGroup final : public Group {
     all_reduce(header_of_sum(elements, payload), payload, values, sources_f32_, outputs_f32_);
   }
   void all_reduce_sum(double* values, int64_t elements) override {
-    count_sum(2 * elements, 2 * ceil_div(elements, size()), Payload::kF32);
+    count_sum(2 * elements, 2 * ceil_div(elements, size()), Payload::kF32);  // as many bytes
     count_gather(elements, ceil_div(elements, size()), sizeof(double));
     all_reduce(header_of("all_reduce f64", elements), Payload::kF32, values, sources_f64_,
                outputs_f64_);

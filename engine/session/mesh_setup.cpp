@@ -7,6 +7,7 @@
 #include "engine/config/mesh_option.h"
 #include "engine/data/data.h"
 #include "engine/train/mesh_choice.h"
+#include "engine/train/resume_check.h"
 
 namespace strata::session {
 
@@ -25,8 +26,7 @@ void take_mesh(const train::JobTerms& terms, config::Options& options) {
   options.mesh.clear();
   const config::Json first = config::Json::parse(terms.options, "options of rank 0");
   const auto take = [&](const char* name, int64_t& option) {
-    const config::Json* value = first.find(name);
-    if (value != nullptr) option = value->int64().value_or(option);
+    option = train::number_in(first, name, option);
   };
   take("tensor_ranks", options.tensor_ranks);
   take("pipeline_ranks", options.pipeline_ranks);

@@ -153,7 +153,7 @@ std::vector<Variant> plan_roughly(const model::ModelSpec& spec, const Planning& 
         const std::scoped_lock lock(mutex);
         planning(++number, std::ssize(variants) + kFinalistsMax);
       }
-      variants[i].facts.rough = variants[i].compared.is_rough = true;
+      variants[i].facts.rough = true;
       there[i] = may_plan(spec, i == 0, variants[i]) ? 1 : 0;
     });
   }
@@ -187,7 +187,7 @@ MeshChoice choose_mesh(const PlanBasis& basis, const Planning& planning) {
   const std::span<Variant> finalists(variants.data(), finalists_of(variants));
   for (Variant& variant : finalists) {
     if (planning) planning(++number, most);
-    variant.facts.rough = variant.compared.is_rough = false;
+    variant.facts.rough = false;
     plan_variant(basis.spec, variant);
   }
   put_fastest_first(finalists);

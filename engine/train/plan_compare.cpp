@@ -235,6 +235,7 @@ bool is_same(const Compared& one, const Compared& planned) {
 }  // namespace
 
 void plan_variant(const model::ModelSpec& spec, Variant& variant) {
+  variant.compared.is_rough = variant.facts.rough;
   try {
     variant.compared.report = report_of(plan_run(spec, variant.options, variant.facts));
   } catch (const plan::DoesNotFit& refusal) {

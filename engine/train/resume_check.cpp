@@ -92,10 +92,14 @@ bool may_differ_by_rank(const std::string& name) {
   return config::is_path(*row) || is_beside("host-memory") || is_beside("ranks");
 }
 
+}  // namespace
+
 int64_t number_in(const Json& options, const char* name, int64_t otherwise) {
   const Json* value = options.find(name);
   return value == nullptr ? otherwise : value->int64().value_or(otherwise);
 }
+
+namespace {
 
 // Stages give the bits of one, so their number does not count.
 int64_t ranks_of_stage(const Json& options) {

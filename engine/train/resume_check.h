@@ -16,6 +16,9 @@
 // ranks have those of rank 0.
 namespace strata::train {
 
+// A number of options that config::to_json() wrote; `otherwise` where it is not there, or null.
+int64_t number_in(const config::Json& options, const char* name, int64_t otherwise);
+
 // The differences, each as "--seed 2 (the checkpoint: 1)".
 struct ResumeChanges {
   std::vector<std::string> breaking;  // they would change batches or numbers of the same steps

@@ -26,17 +26,17 @@ class Optimizer(torch.optim.Optimizer):
             optimizer.step()
             scheduler.step()
 
-    params: parameters, with their names or without, or groups of them, with "lr" and "weight_decay" by group; without it all that
-        are trained. As in PyTorch, weight decay is for all parameters of a group.
+    params: parameters, with their names or without, or groups of them, with "lr" and "weight_decay" by
+        group; without it all that are trained. As in PyTorch, weight decay is for all parameters of a group.
     clip: the largest norm of all gradients.
     checkpoints: a directory. state_dict() then writes a checkpoint of the store there, which
         replaces no other, and has its path; load_state_dict() finds it there also after a move.
         Without it, state_dict() has copies of all moments, as that of torch.optim.AdamW.
 
-    betas, eps and, where it is not given here, weight_decay are options of offload(). step(gradient_scale=2.0**16) is for gradients of losses
-    that were multiplied by that number, as a GradScaler's are. result: what the last step() did; result.left_out counts
-    the forwards and backwards of parts that the example has and the step did not do, whose gradients
-    were zero.
+    betas, eps and, where it is not given here, weight_decay are options of offload().
+    step(gradient_scale=2.0**16) is for gradients of losses that were multiplied by that number, as a
+    GradScaler's are. result: what the last step() did; result.left_out counts the forwards and backwards of
+    parts that the example has and the step did not do, whose gradients were zero.
     """
 
     def __init__(
