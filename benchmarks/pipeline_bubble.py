@@ -3,12 +3,14 @@
 """Measures how long the ranks of a pipeline wait, beside the formula for stages that are equally fast.
 
     benchmarks/pipeline_bubble.py build/bindings/cli/strata [--cores 0.45] [--stages 2,3,4] [--windows 3,6,12]
-        [--chunks 1,2] [--rounds 3]
+        [--chunks 1,2] [--schedules 1f1b,zero-bubble] [--rounds 3]
 
 Each rank is a process of one thread that may use --cores of a core (a cgroup of version 1, so it
 needs root): then all ranks are equally fast, also more of them than there are cores. A step on one
 such rank takes T; on N ranks of V chunks, with W windows, it would take T / N without waiting and
-T / N * (W + (N - 1) / V) / W by the formula. Rounds alternate; figures are medians.
+T / N * (W + (N - 1) / V) / W by the formula. Where products for weights are delayed (zero bubble),
+and they take a third of a step, as forward and backward do, the wait is a third of that.
+Rounds alternate; figures are medians.
 """
 
 import argparse
@@ -27,6 +29,7 @@ GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 4000
 STEPS = 6
 BLOCKS = 12
+WAITS = {"1f1b": 1, "zero-bubble": 1 / 3}  # of what 1F1B waits
 MICRO_BATCHES = 12
 
 
@@ -79,11 +82,12 @@ def main():
     parser.add_argument("--stages", type=numbers, default=[2, 3, 4])
     parser.add_argument("--windows", type=numbers, default=[3, 6, 12])
     parser.add_argument("--chunks", type=numbers, default=[1, 2])
+    parser.add_argument("--schedules", type=lambda text: text.split(","), default=list(WAITS))
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     strata = str(Path(args.strata).resolve())
-    cases = [(stages, windows, chunks) for stages in args.stages for windows in args.windows
-             for chunks in args.chunks if chunks == 1 or windows % stages == 0]
+    cases = [(stages, windows, chunks, schedule) for stages in args.stages for windows in args.windows
+             for chunks in args.chunks if chunks == 1 or windows % stages == 0 for schedule in args.schedules]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([strata, "init", "--data", str(TEXT), "--out", str(folder / "model"), "--vocab-size", "300",
@@ -93,20 +97,22 @@ def main():
         for _ in range(args.rounds):
             alone.append(step_s(strata, folder, groups, 1, ["--pipeline-windows", "1"]))
             for case in cases:
-                stages, windows, chunks = case
+                stages, windows, chunks, schedule = case
                 measured[case].append(step_s(
                     strata, folder, groups, stages,
-                    ["--pipeline-windows", str(windows), "--pipeline-chunks", str(chunks)]))
+                    ["--pipeline-windows", str(windows), "--pipeline-chunks", str(chunks),
+                     "--pipeline-schedule", schedule]))
         for group in groups:
             group.rmdir()
     whole = statistics.median(alone)
     print(f"one rank: {whole:.3f} s a step")
-    print("| ranks | chunks | windows | step, s | without waiting | waits, formula | waits, measured | step / formula |")
-    print("|---|---|---|---|---|---|---|---|")
-    for (stages, windows, chunks), times in measured.items():
+    print("| ranks | chunks | windows | schedule | step, s | without waiting | waits, formula | waits, measured "
+          "| step / formula |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for (stages, windows, chunks, schedule), times in measured.items():
         step, least = statistics.median(times), whole / stages
-        formula = least * (windows + (stages - 1) / chunks) / windows
-        print(f"| {stages} | {chunks} | {windows} | {step:.3f} | {least:.3f} | {1 - least / formula:.2f} "
+        formula = least * (windows + (stages - 1) / chunks * WAITS[schedule]) / windows
+        print(f"| {stages} | {chunks} | {windows} | {schedule} | {step:.3f} | {least:.3f} | {1 - least / formula:.2f} "
               f"| {1 - least / step:.2f} | {step / formula:.3f} |")
 
 

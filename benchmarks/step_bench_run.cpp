@@ -247,15 +247,6 @@ double traffic_of_planes(const Bench& bench, const Way& way) {
 
 namespace {
 
-const char* name_of(OpKind kind) {
-  constexpr const char* kNames[] = {
-      "fetch",  "convert", "save",      "spill",    "upload", "download", "gather",
-      "reduce", "forward", "recompute", "backward", "loss",   "evaluate", "logits",
-      "norm",   "decide",  "optimize",  "input",    "output", "send",     "recv"};
-  static_assert(std::size(kNames) == plan::kOpKindCount);
-  return kNames[static_cast<size_t>(kind)];
-}
-
 const char* name_of(model::SegmentKind kind) {
   constexpr const char* kNames[] = {"embedding", "attention", "mlp", "head",
                                     "external",  "received",  "sent"};
@@ -289,7 +280,7 @@ void print_profile(const Run& run) {
     }
     for (const auto& [key, sum] : sums) {
       fmt::print("    {:<12} {:<10} {:<10} {:>6} {:>9.4f} {:>9.1f} {:>8.2f}\n",
-                 plan::name_of(static_cast<Lane>(lane)), name_of(key.first),
+                 plan::name_of(static_cast<Lane>(lane)), plan::contract_of(key.first).name,
                  key.second < 0 ? "" : name_of(static_cast<model::SegmentKind>(key.second)),
                  sum.count, sum.seconds, sum.flops / sum.seconds / 1e9,
                  sum.bytes / sum.seconds / 1e9);

@@ -18,7 +18,8 @@ constexpr auto kActivations = words<Activations::kKeep>("auto", "recompute", "ke
 constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "threads");
 constexpr auto kCollectives = words<Collectives::kMpi>("tcp", "mpi");
 constexpr auto kReduceDtypes = words<Payload::kMxInt8>("fp32", "bf16", "int8");
-constexpr auto kPipelineSchedules = words<PipelineSchedule::kGpipe>("1f1b", "gpipe");
+constexpr auto kPipelineSchedules =
+    words<PipelineSchedule::kGpipe>("auto", "1f1b", "zero-bubble", "gpipe");
 constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
 
 constexpr OptionRange kFromZero = {0, kInfinity};
@@ -122,7 +123,8 @@ constexpr OptionRow kRunning[] = {
      "Parts of a step that pass the model or pipeline ranks in turn; N divides --accumulate."},
     {"pipeline-schedule", kEnum, enum_field<&O::pipeline_schedule>(), kStep, kRanks, "", "", kAny,
      "",
-     "When ranks go back: 1f1b early, with fewer activations kept; gpipe after all forward passes.",
+     "When ranks go back: early (1f1b), with products for weights while they would wait "
+     "(zero-bubble), or after all forward passes (gpipe).",
      kPipelineSchedules},
     {"reduce-dtype", kEnum, enum_field<&O::reduce_dtype>(), kStep, kRanks, "", "", kAny, "",
      "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 sends half "

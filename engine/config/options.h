@@ -52,7 +52,7 @@ enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 // What ranks that are processes exchange by.
 enum class Collectives : uint8_t { kTcp, kMpi };
-enum class PipelineSchedule : uint8_t { k1f1b, kGpipe };
+enum class PipelineSchedule : uint8_t { kAuto, k1f1b, kZeroBubble, kGpipe };
 enum class ExportDtype : uint8_t { kSource, kFp32 };
 
 struct Betas {
@@ -145,7 +145,7 @@ struct Options {
   int64_t pipeline_ranks = 1;    // ranks that divide the blocks, and have the same data
   int64_t pipeline_chunks = 0;   // of each of these ranks; 0: the planner chooses
   int64_t pipeline_windows = 0;  // of a step's micro-batches; 0: the planner chooses
-  PipelineSchedule pipeline_schedule = PipelineSchedule::k1f1b;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::kAuto;
   int64_t shard_ranks = 0;        // data ranks that share one copy of the state; 0: all
   std::vector<std::string> mesh;  // {"auto"}: the ranks of each axis are chosen; else empty
   int64_t step_samples() const { return micro_batch * accumulate * batch_ranks(); }

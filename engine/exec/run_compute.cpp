@@ -43,10 +43,11 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
       pointer(backward && !op.recomputes ? Mode::kRead : Mode::kWrite, ValueKind::kInterior);
   const bool goes_back = backward || op.kind == OpKind::kLoss;
   const ValueKind branch = goes_back ? ValueKind::kBranchGradient : ValueKind::kBranch;
-  const auto either = [&](ValueKind kind) {
+  const auto either_bytes = [&](ValueKind kind) {
     std::byte* written = pointer(Mode::kWrite, kind);
-    return reinterpret_cast<float*>(written ? written : pointer(Mode::kRead, kind));
+    return written ? written : pointer(Mode::kRead, kind);
   };
+  const auto either = [&](ValueKind kind) { return reinterpret_cast<float*>(either_bytes(kind)); };
   call.rows = pointer(Mode::kRead, ValueKind::kRows);
   call.row_grads = either(ValueKind::kRowGradient);
   call.branch = either(branch);
@@ -55,6 +56,11 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.norm_sums = either(ValueKind::kNormSums);
   call.keys = either(ValueKind::kKeys);
   call.key_grads = either(ValueKind::kKeyGradient);
+  call.operands = either_bytes(ValueKind::kOperands);
+  call.norm_grads = either(ValueKind::kNormGradient);
+  if (call.norm_grads != nullptr && backward) {
+    call.grad_first = !find_access(accesses, Mode::kRead, ValueKind::kNormGradient);
+  }
   call.workspace = pointer(Mode::kWrite, ValueKind::kScratch);
   call.tokens = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTokens));
   call.targets = reinterpret_cast<const int32_t*>(pointer(Mode::kRead, ValueKind::kTargets));
@@ -84,6 +90,8 @@ void Executor::Impl::run_compute(const plan::Op& op, const Instance& instance) {
       case OpKind::kBackward:
         if (op.recomputes) compute_->recompute(call);
         return compute_->backward(call);
+      case OpKind::kWeightGradient:
+        return compute_->weight_gradient(call);
       case OpKind::kLoss:
         return compute_->loss(call);
       case OpKind::kEvaluate:

@@ -12,6 +12,13 @@ namespace {
 using model::ParameterRole;
 using model::SegmentKind;
 
+// A tensor slice may have no rows whose norms would store anything.
+void zero_norms(const SegmentContext& c) {
+  int64_t count = 0;
+  for (const model::Parameter* norm : model::trained_norms(c.segment)) count += norm->numel;
+  c.ops.fill(c.queue, {.count = count, .value = 0.0f, .y = {c.call.norm_grads, DType::kF32}});
+}
+
 }  // namespace
 
 SegmentCompute::SegmentCompute(const model::ModelSpec& spec, Recipe recipe, model::BatchShape shape,
@@ -99,6 +106,7 @@ void SegmentCompute::recompute(const SegmentCall& call) const {
 void SegmentCompute::backward(const SegmentCall& call) const {
   const SegmentContext c = context(call);
   if (call.grad != nullptr && call.grad_first) zero_padding(c, c.segment, call.grad);
+  if (call.norm_grads != nullptr && call.grad_first) zero_norms(c);
   if (call.part < c.parts.backward_branch()) return finish_branch_sum_grad(c);
   if (call.part > c.parts.backward_first()) return own_branch_grad(c);
   if (c.parts.shares_keys && call.part < c.parts.backward_first()) return keys_backward(c);
@@ -111,6 +119,13 @@ void SegmentCompute::backward(const SegmentCall& call) const {
     STRATA_CHECK(c.segment.kind == SegmentKind::kMlp);
     mlp_backward(c);
   }
+}
+
+void SegmentCompute::weight_gradient(const SegmentCall& call) const {
+  const SegmentContext c = context(call);
+  STRATA_CHECK(call.operands != nullptr && call.grad != nullptr);
+  if (call.grad_first) zero_padding(c, c.segment, call.grad);
+  block_weight_gradient(c);
 }
 
 void SegmentCompute::loss(const SegmentCall& call) const {

@@ -42,6 +42,11 @@ namespace strata::exec {
 //                    Part 0 of forward writes own ones, others read all
 //   key_grads        the same of their gradients: the last part of backward writes all, the next
 //                    changes own ones
+//   operands         Footprint::operand_bytes. A part of backward with products writes what they
+//                    read, where they are delayed, and weight_gradient() reads it
+//   norm_grads       [Footprint::norm_gradient_bytes / 4] f32 of model::trained_norms, each after
+//                    the one before. A backward that delays its products adds to them, with grad_first; the
+//                    weight_gradient() that ends the sum has them, others have null
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count. With BatchShape::documents, [N] i32 of
@@ -71,6 +76,8 @@ struct SegmentCall {
   float* norm_sums = nullptr;
   float* keys = nullptr;
   float* key_grads = nullptr;
+  void* operands = nullptr;
+  float* norm_grads = nullptr;
   void* workspace = nullptr;
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
@@ -113,6 +120,10 @@ class SegmentCompute {
   // grad_input and grad from grad_output, `input` and a filled `interior`.
   // For the embedding: grad from grad_output and tokens.
   void backward(const SegmentCall& call) const;
+
+  // grad of the matrices and biases of a block from the `operands` that a backward with these left,
+  // and of its norms from norm_grads.
+  void weight_gradient(const SegmentCall& call) const;
 
   // Head: loss_sum, grad_input, grad and shared_grad of one micro-batch; never stores [N, V]
   // logits.

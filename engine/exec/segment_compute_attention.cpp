@@ -333,16 +333,17 @@ void attention_backward(const SegmentContext& context) {
   const ProjectionOperands out_of =
       branch_operands(context, a.heads * a.head_size, layout.backward_scratch);
   const Interior projected = context.part(interior, layout.projected);
-  const Interior grad = context.workspace(layout.grad);
+  const Interior attended = context.part(interior, layout.attended);
 
   const bool shares_keys = context.parts.shares_keys;
-  const ConstInterior grad_branch = branch_output_grad(context, grad);
-  project_weight_grad(context, out_of, grad_branch, context.part(interior, layout.attended));
+  const ConstInterior grad_branch = branch_output_grad(context, context.workspace(layout.grad));
+  hold(context, attended, layout.later_branch);
+  project_weight_grad(context, out_of, grad_branch, attended);
   if (!shares_keys && needs_no_input_grad(context)) return;
   const Interior grad_attended = context.workspace(layout.branch);
   project_input_grad(context, out_of, grad_branch, grad_attended);
 
-  const Interior grad_projected = context.workspace(layout.inner);
+  const Interior grad_projected = context.operand_or(layout.inner, layout.later_inner);
   if (shares_keys) {
     return attend_shared_backward(context, interior, grad_attended, grad_projected);
   }
@@ -359,7 +360,7 @@ void attention_backward(const SegmentContext& context) {
   }
 
   // The gradients of branch and attended are no longer needed, so their spans are used again.
-  finish_branch_grad(context, {{into, grad_projected}});
+  finish_branch_grad(context, {{into, grad_projected, layout.later_inner}});
 }
 
 void keys_forward(const SegmentContext& context) {
@@ -391,7 +392,8 @@ void keys_backward(const SegmentContext& context) {
     norm_shared_back(context, keys, context.part(interior, layout.projected), grad_queries,
                      grad_keys);
   }
-  finish_branch_grad(context, {{queries, grad_queries}, {keys, grad_keys}});
+  finish_branch_grad(
+      context, {{queries, grad_queries, layout.later_inner}, {keys, grad_keys, layout.later_keys}});
 }
 
 void norms_forward(const SegmentContext& context) {
@@ -409,7 +411,7 @@ void norms_backward(const SegmentContext& context) {
   const model::SegmentLayout& layout = context.layout;
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
   const ConstInterior projected = context.part(interior, layout.projected);
-  const Interior grad = context.workspace(layout.inner);
+  const Interior grad = context.operand_or(layout.inner, layout.later_inner);
   const Interior normed = context.workspace(layout.turned_again);
   float* rstd = context.workspace_floats(layout.head_rstd);
   context.queue.copy(grad.data, context.call.projected,
@@ -423,7 +425,7 @@ void norms_backward(const SegmentContext& context) {
   }
   const ProjectionOperands into = {layout.into, context.architecture.hidden, layout.width,
                                    layout.backward_scratch};
-  finish_branch_grad(context, {{into, grad}});
+  finish_branch_grad(context, {{into, grad, layout.later_inner}});
 }
 
 }  // namespace strata::exec

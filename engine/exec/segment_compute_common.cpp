@@ -74,8 +74,15 @@ void bias_grad_alone(const SegmentContext& context, const ProjectionOperands& op
 
 }  // namespace
 
+void hold(const SegmentContext& context, ConstInterior x, const model::Span& later) {
+  if (!context.delays()) return;
+  std::byte* to = static_cast<std::byte*>(context.call.operands) + later.offset;
+  if (x.data != to) context.queue.copy(to, x.data, later.bytes);
+}
+
 void project_weight_grad(const SegmentContext& context, const ProjectionOperands& operands,
                          ConstInterior dy, ConstInterior x) {
+  if (context.call.grad == nullptr) return;  // or delayed
   for (const model::Projection& one : operands.projections) {
     float* dw = context.grad(one);
     float* dbias = operands.with_bias ? context.bias_grad(one) : nullptr;
@@ -215,9 +222,12 @@ void finish_branch_grad(const SegmentContext& context,
   const bool sums = context.parts.sums_branch;
   const Interior grad = sums ? context.branch() : context.workspace(layout.grad);
   float* rstd = sums ? nullptr : context.workspace_floats(layout.rstd);
-  const ConstInterior input = branch_input(context, context.workspace(layout.branch), rstd);
+  const ConstInterior input =
+      branch_input(context, context.operand_or(layout.branch, layout.later_input), rstd);
+  hold(context, input, layout.later_input);
   bool accumulate = false;
   for (const ProductGrad& product : products) {
+    hold(context, product.grad, product.later);
     project_weight_grad(context, product.into, product.grad, input);
     project_input_grad(context, product.into, product.grad, grad, accumulate);
     accumulate = true;
@@ -296,11 +306,16 @@ void post_norm_grad(const SegmentContext& context, ConstInterior dy, Interior dx
 
 ConstInterior branch_output_grad(const SegmentContext& context, Interior copy) {
   const void* rows = context.output_grad_rows();
-  if (context.parts.norms_branch) return {rows, context.interior};
-  const ConstInterior grad = inside(context, rows, context.tokens(), copy);
-  if (!context.architecture.block.post_norm) return grad;
-  post_norm_grad(context, grad, copy);
-  return copy;
+  ConstInterior grad = {rows, context.interior};
+  if (!context.parts.norms_branch) {
+    grad = inside(context, rows, context.tokens(), copy);
+    if (context.architecture.block.post_norm) {
+      post_norm_grad(context, grad, copy);
+      grad = copy;
+    }
+  }
+  hold(context, grad, context.layout.later_grad);
+  return grad;
 }
 
 void own_branch_grad(const SegmentContext& context) {
@@ -317,7 +332,7 @@ bool needs_no_input_grad(const SegmentContext& context) {
   return context.call.grad_input == nullptr && !norms && !context.parts.sums_branch &&
          std::all_of(context.layout.into.begin(), context.layout.into.end(),
                      [&](const model::Projection& one) {
-                       return context.grad(one) == nullptr && context.bias_grad(one) == nullptr;
+                       return !context.trains(one) && !context.trains_bias(one);
                      });
 }
 
@@ -328,27 +343,31 @@ bool stores_all(const SegmentContext& context, const model::Parameter& parameter
   using enum ParameterRole;
   const model::Parts& parts = context.parts;
   const int part = context.call.part;
+  const bool delayed = context.delays();  // all products are one op, and norms come at the end
   const bool alone = context.brings_shared_grads();
   const bool has_rows = context.own_rows.count > 0;
   switch (parameter.role) {
     case kNorm:
     case kNormBias:
-      return part == parts.loss_last() && has_rows;
+      return !delayed && part == parts.loss_last() && has_rows;
     case kPostNorm:
-      return part == parts.backward_last() && has_rows;
+      return !delayed && part == parts.backward_last() && has_rows;
+    case kQueryNorm:
+    case kKeyNorm:
+      return !delayed && part == parts.backward_branch();
     case kOutput:
     case kDown:
-      return part == parts.backward_first();
+      return delayed || part == parts.backward_first();
     case kOutputBias:
     case kDownBias:
-      return part == parts.backward_first() && alone;
+      return (delayed || part == parts.backward_first()) && alone;
     case kPosition:
       return alone;
     case kEmbedding:
     case kHead:
       return true;
     default:  // whole keys and values of a slice are those of several ranks
-      return part == parts.backward_branch() && (!parameter.whole || is_norm(parameter.role));
+      return (delayed || part == parts.backward_branch()) && !parameter.whole;
   }
 }
 
@@ -367,6 +386,26 @@ void zero_padding(const SegmentContext& context, const model::Segment& segment, 
     end = parameter.offset + parameter.numel;
   }
   zero_to(segment.trainable_numel);
+}
+
+void block_weight_gradient(const SegmentContext& context) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  const bool attends = context.segment.kind == model::SegmentKind::kAttention;
+  const int64_t branch = attends ? a.heads * a.head_size : a.feed_forward;
+  const ConstInterior input = context.operand(layout.later_input);
+  project_weight_grad(context, branch_operands(context, branch, layout.backward_scratch),
+                      context.operand(layout.later_grad), context.operand(layout.later_branch));
+  project_weight_grad(context, {layout.into, a.hidden, layout.width, layout.backward_scratch},
+                      context.operand(layout.later_inner), input);
+  const ConstInterior keys = {context.operand(layout.later_keys).data, DType::kF32};
+  project_weight_grad(
+      context, {layout.keys, a.hidden, context.keys_width(), layout.backward_scratch}, keys, input);
+  if (context.call.norm_grads == nullptr) return;
+  for (const model::Parameter* norm : model::trained_norms(context.segment)) {
+    context.queue.copy(context.call.grad + norm->offset, context.norm_grad(*norm),
+                       norm->numel * bytes_of(DType::kF32));
+  }
 }
 
 void zero_beside_matrix(const SegmentContext& context, const model::Segment& owner) {

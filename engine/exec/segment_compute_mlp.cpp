@@ -51,18 +51,18 @@ void mlp_backward(const SegmentContext& context) {
       branch_operands(context, a.feed_forward, layout.backward_scratch);
   const Interior projected =
       context.part(static_cast<std::byte*>(context.call.interior), layout.projected);
-  const Interior grad = context.workspace(layout.grad);
 
-  const ConstInterior grad_branch = branch_output_grad(context, grad);
-  const Interior activated = context.workspace(layout.branch);
-  if (context.grad(layout.out_of[0]) != nullptr) activate(context, projected, activated);
+  const ConstInterior grad_branch = branch_output_grad(context, context.workspace(layout.grad));
+  const Interior activated = context.operand_or(layout.branch, layout.later_branch);
+  if (context.trains(layout.out_of[0])) activate(context, projected, activated);
   project_weight_grad(context, out_of, grad_branch, activated);
   if (needs_no_input_grad(context)) return;
   const Interior grad_activated = context.workspace(layout.inner);
   project_input_grad(context, out_of, grad_branch, grad_activated);
 
-  // In place: gate and up are replaced by their gradients.
-  const Interior grad_projected = projected;
+  // In place: gate and up are replaced by their gradients, unless these are wanted later.
+  const Interior grad_projected =
+      context.delays() ? context.operand(layout.later_inner) : projected;
   context.ops.glu_backward(context.queue, {.activation = a.activation,
                                            .rows = context.tokens(),
                                            .cols = a.feed_forward,
@@ -74,7 +74,7 @@ void mlp_backward(const SegmentContext& context) {
                                            .du = plain_of(context, grad_projected),
                                            .d_stride = layout.width});
 
-  finish_branch_grad(context, {{into, grad_projected}});
+  finish_branch_grad(context, {{into, grad_projected, layout.later_inner}});
 }
 
 }  // namespace strata::exec

@@ -58,6 +58,15 @@ struct SegmentContext {
   kernels::Interior workspace(const model::Span& span) const {
     return {workspace_bytes(span), interior};
   }
+  // Whether a backward leaves its products to weight_gradient(). What both need then lies among the
+  // operands, else in the workspace.
+  bool delays() const { return call.operands != nullptr || call.norm_grads != nullptr; }
+  kernels::Interior operand(const model::Span& later) const {
+    return {static_cast<std::byte*>(call.operands) + later.offset, interior};
+  }
+  kernels::Interior operand_or(const model::Span& span, const model::Span& later) const {
+    return delays() ? operand(later) : workspace(span);
+  }
   float* workspace_floats(const model::Span& span) const {
     return reinterpret_cast<float*>(workspace_bytes(span));
   }
@@ -81,8 +90,18 @@ struct SegmentContext {
   // exist.
   float* grad(model::ParameterRole role) const {
     const model::Parameter* parameter = model::find_parameter(segment, role);
-    if (call.grad == nullptr || parameter == nullptr || parameter->frozen) return nullptr;
-    return call.grad + parameter->offset;
+    if (parameter == nullptr || parameter->frozen) return nullptr;
+    if (delays()) return norm_grad(*parameter);
+    return call.grad == nullptr ? nullptr : call.grad + parameter->offset;
+  }
+  // Of a norm, where products are delayed.
+  float* norm_grad(const model::Parameter& norm) const {
+    float* grad = call.norm_grads;
+    for (const model::Parameter* one : model::trained_norms(segment)) {
+      if (one == &norm) return grad;
+      grad += one->numel;
+    }
+    return nullptr;
   }
   bool trains_norm() const {
     return grad(model::ParameterRole::kNorm) != nullptr ||
@@ -97,13 +116,19 @@ struct SegmentContext {
     return {all + shape.context.rank * tokens() * keys_width(), DType::kF32};
   }
   float norm_offset() const { return architecture.block.norm_offset ? 1.0f : 0.0f; }
+  // Whether a gradient is wanted, here or of weight_gradient().
+  bool trains(const model::Projection& projection) const {
+    return (call.grad != nullptr || delays()) && !projection.frozen;
+  }
+  bool trains_bias(const model::Projection& projection) const {
+    return (call.grad != nullptr || delays()) && projection.bias_offset >= 0 &&
+           !projection.bias_frozen;
+  }
   float* grad(const model::Projection& projection) const {
-    return call.grad == nullptr || projection.frozen ? nullptr : call.grad + projection.offset;
+    return trains(projection) ? call.grad + projection.offset : nullptr;
   }
   float* bias_grad(const model::Projection& projection) const {
-    const bool wanted =
-        call.grad != nullptr && projection.bias_offset >= 0 && !projection.bias_frozen;
-    return wanted ? call.grad + projection.bias_offset : nullptr;
+    return trains_bias(projection) ? call.grad + projection.bias_offset : nullptr;
   }
   const void* bias(const model::Projection& projection) const {
     return projection.bias_offset >= 0 ? weight(projection.bias_offset) : nullptr;
@@ -155,15 +180,21 @@ kernels::ConstInterior branch_input(const SegmentContext& context, kernels::Inte
 // and of the norm.
 void branch_input_grad(const SegmentContext& context, const float* rstd, kernels::ConstInterior dy);
 
-// Products of a branch's input, and the gradient of what they give.
+// Products of a branch's input, and the gradient of what they give, which lies in `later` among the
+// operands of delayed products.
 struct ProductGrad {
   ProjectionOperands into;
   kernels::ConstInterior grad;
+  const model::Span& later;
 };
+
+// Where products are delayed: copies a tensor to its place among their operands, if it is not
+// there.
+void hold(const SegmentContext& context, kernels::ConstInterior x, const model::Span& later);
 
 // Computes from the gradient of the branch's first products the gradients of their matrices, and of
 // the norm and of the segment's input, where these are not another part. Uses the layout's spans
-// `branch`, `grad` and `rstd`.
+// `branch`, `grad` and `rstd`. Products that are delayed have their operands instead.
 void finish_branch_grad(const SegmentContext& context, std::initializer_list<ProductGrad> products);
 
 // Part 0 of backward, after the sum of the branch's gradient: the gradients of the norm and of the
@@ -183,8 +214,8 @@ void finish_branch(const SegmentContext& context, std::byte* interior);
 // Whether a call can end before the branch's last product.
 bool ends_before_output(const SegmentContext& context);
 
-// The gradient of the branch's last product as interior, in the call's own buffer or in `copy`.
-// Also computes the gradient of the norm that follows it.
+// The gradient of the branch's last product as interior, in the call's own buffer or in `copy`, or
+// among the operands. Also computes the gradient of the norm that follows it.
 kernels::ConstInterior branch_output_grad(const SegmentContext& context, kernels::Interior copy);
 
 // True when no gradient is wanted of the segment's input, its first matrices and its norm.
@@ -212,6 +243,9 @@ void norms_forward(const SegmentContext& context);
 void norms_backward(const SegmentContext& context);
 void mlp_forward(const SegmentContext& context, std::byte* interior);
 void mlp_backward(const SegmentContext& context);
+
+// The products that a backward of attention or of an MLP delayed.
+void block_weight_gradient(const SegmentContext& context);
 void embedding_forward(const SegmentContext& context);
 void embedding_backward(const SegmentContext& context);
 

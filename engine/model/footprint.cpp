@@ -27,12 +27,16 @@ double product_flops(const BatchShape& shape, const std::vector<Projection>& pro
   return flops;
 }
 
-// The gradient of the input is always computed; the gradient of a frozen matrix is not.
+// The gradient of a frozen matrix is not computed, that of the input always.
+double weight_gradient_flops(const BatchShape& shape, std::vector<Projection> projections,
+                             int64_t inputs) {
+  std::erase_if(projections, [](const Projection& one) { return one.frozen; });
+  return product_flops(shape, projections, inputs);
+}
 double product_backward_flops(const BatchShape& shape, const std::vector<Projection>& projections,
                               int64_t inputs) {
-  std::vector<Projection> trained = projections;
-  std::erase_if(trained, [](const Projection& one) { return one.frozen; });
-  return product_flops(shape, projections, inputs) + product_flops(shape, trained, inputs);
+  return product_flops(shape, projections, inputs) +
+         weight_gradient_flops(shape, projections, inputs);
 }
 
 // Operations of q·k, or of p·v, over the pairs that causality and the window leave.
@@ -61,6 +65,9 @@ void add_block_flops(const ModelSpec& spec, int index, const SegmentLayout& layo
                           product_backward_flops(shape, layout.out_of, inner) + 5 * pairs;
   result.key_flops = product_flops(shape, layout.keys, a.hidden);
   result.backward_flops += product_backward_flops(shape, layout.keys, a.hidden);
+  result.product_flops = weight_gradient_flops(shape, layout.into, a.hidden) +
+                         weight_gradient_flops(shape, layout.keys, a.hidden) +
+                         weight_gradient_flops(shape, layout.out_of, inner);
   if (!parts_of(spec, shape, index).sums_norms) return;
   result.key_flops = product_flops(shape, layout.into, a.hidden);
   result.forward_flops -= result.key_flops;
@@ -178,6 +185,12 @@ int64_t norm_workspace_bytes(int64_t numel, int64_t ranges,
   return kernels::workspace_bytes(sum, device);
 }
 
+int64_t norm_gradient_bytes(const Segment& segment) {
+  int64_t bytes = 0;
+  for (const Parameter* norm : trained_norms(segment)) bytes += norm->numel * int64_t{4};
+  return bytes;
+}
+
 Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape, Recipe recipe,
                     const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
@@ -192,6 +205,8 @@ Footprint footprint(const ModelSpec& spec, int segment, const BatchShape& shape,
     result.backward_flops = result.forward_flops +
                             product_backward_flops(shape, layout.out_of, spec.architecture.hidden);
   } else if (one.kind == SegmentKind::kAttention || one.kind == SegmentKind::kMlp) {
+    result.operand_bytes = layout.operand_bytes;
+    result.norm_gradient_bytes = norm_gradient_bytes(one);
     add_block_flops(spec, segment, layout, shape, result);
   }
   return result;

@@ -147,12 +147,18 @@ struct Footprint {
   // Workspaces are live only inside the op. Forward's is also enough when no interior is kept.
   int64_t forward_workspace_bytes = 0;
   int64_t recompute_workspace_bytes = 0;  // of Recompute, and of Forward into a kept interior
-  int64_t backward_workspace_bytes = 0;
+  int64_t backward_workspace_bytes = 0;   // also of products that a backward delays
+  int64_t operand_bytes = 0;              // what such a backward leaves for them
+  int64_t norm_gradient_bytes = 0;        // the sums of gradients of norms, meanwhile; no pages
   double key_flops = 0;        // of the part before keys are gathered; not among the others
   double forward_flops = 0;    // of one micro-batch; for the head: only the forward of the loss
   double recompute_flops = 0;  // to rebuild the interior from the boundary input
   double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)
+  double product_flops = 0;    // of these, what a backward can delay: gradients of matrices
 };
+
+// Bytes of the gradients of a segment's trained norms, f32 (segment_layout.h).
+int64_t norm_gradient_bytes(const Segment& segment);
 
 // Workspace of one call for the sums of squares of up to `ranges` ranges of up to `numel` elements.
 int64_t norm_workspace_bytes(int64_t numel, int64_t ranges,

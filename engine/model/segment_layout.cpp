@@ -178,6 +178,18 @@ void finish_forward(SegmentLayout& layout, Packer& packer) {
   layout.forward_bytes = packer.pages();
 }
 
+// `branch` columns are what the branch's last product reads.
+void lay_operands(SegmentLayout& layout, int64_t branch, const Shapes& s) {
+  const DType interior = s.device.interior;
+  Packer operands(s.device);
+  layout.later_grad = operands.add(s.tokens() * s.a.hidden, interior);
+  layout.later_branch = operands.add(s.tokens() * branch, interior);
+  layout.later_input = operands.add(s.tokens() * s.a.hidden, interior);
+  layout.later_inner = operands.add(s.tokens() * layout.width, interior);
+  if (!layout.keys.empty()) layout.later_keys = operands.add_floats(s.tokens() * s.keys_width());
+  layout.operand_bytes = operands.pages();
+}
+
 void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
   using enum ParameterRole;
   const Architecture& a = s.a;
@@ -236,6 +248,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
        s.product_scratch(layout.out_of, s.heads_width(), true),
        kernels::workspace_bytes(backward_op, s.device), s.norm_scratch(), s.qk_norm_scratch()}));
   layout.backward_bytes = backward.pages();
+  lay_operands(layout, s.heads_width(), s);
 }
 
 void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
@@ -268,6 +281,7 @@ void lay_mlp(SegmentLayout& layout, const Segment& segment, const Shapes& s) {
       std::max({s.product_scratch(layout.into, a.hidden, true),
                 s.product_scratch(layout.out_of, a.feed_forward, true), s.norm_scratch()}));
   layout.backward_bytes = backward.pages();
+  lay_operands(layout, a.feed_forward, s);
 }
 
 void lay_embedding(SegmentLayout& layout, const Shapes& s) {
@@ -385,6 +399,15 @@ int64_t query_norms(const Architecture& a) {
 
 int64_t key_norms(const Architecture& a) {
   return a.block.qk_norm == QkNorm::kHead ? a.kv_heads : 1;
+}
+
+std::vector<const Parameter*> trained_norms(const Segment& segment) {
+  std::vector<const Parameter*> norms;
+  for (const Parameter& parameter : segment.parameters) {
+    const bool norm = is_norm(parameter.role) || parameter.role == ParameterRole::kNormBias;
+    if (norm && !parameter.frozen) norms.push_back(&parameter);
+  }
+  return norms;
 }
 
 const Parameter* find_parameter(const Segment& segment, ParameterRole role) {

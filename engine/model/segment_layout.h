@@ -69,6 +69,16 @@ struct SegmentLayout {
   Span head_rstd;     // backward  [N, H], [N, K] of the norms of q and k; [N], [N] over all heads
   Span backward_scratch;  // backward  scratch of the kernels
   int64_t backward_bytes = 0;
+
+  // What a backward that delays its products leaves for them: the gradient of the branch's output
+  // [N, C], attended [N, H*D] or activated [N, F], the norm's output [N, C], and the gradients of
+  // projected, and of keys where ranks share them ([N, 2KD] f32).
+  Span later_grad;    // operands
+  Span later_branch;  // operands
+  Span later_input;   // operands
+  Span later_inner;   // operands
+  Span later_keys;    // operands
+  int64_t operand_bytes = 0;
 };
 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
@@ -77,6 +87,10 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
 // The number of norms of q, and of k, for one token.
 int64_t query_norms(const Architecture& architecture);
 int64_t key_norms(const Architecture& architecture);
+
+// The trained parameters of a segment's norms, whose gradients follow each other where products are
+// delayed (Footprint::norm_gradient_bytes), in this order.
+std::vector<const Parameter*> trained_norms(const Segment& segment);
 
 // The parameter of a role; null when the segment has none.
 const Parameter* find_parameter(const Segment& segment, ParameterRole role);

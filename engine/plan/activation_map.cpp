@@ -26,6 +26,25 @@ bool sums_norms(const PlanInput& input) {
   return false;
 }
 
+// What backwards leave for the products that they delay.
+void lay_out_operands(const PlanInput& input, const Ground& ground, Packer& pack, MemoryMap& map) {
+  const Arena compute = compute_arena(input);
+  map.operands.resize(ground.footprints.size());
+  map.norm_gradient.resize(ground.footprints.size(), -1);
+  for (size_t s = 0; s < ground.footprints.size(); ++s) {
+    const model::Segment& segment = input.spec->segments[s];
+    if (!delays_products(input.windows, segment)) continue;
+    const model::Footprint& print = ground.footprints[s];
+    const int windows = windows_at_once(input, ground.step, segment.unit).operands;
+    map.operands[s] = places_of_all(input, windows, [&] {
+      return pack.take(compute, print.operand_bytes, "operands of delayed products");
+    });
+    if (print.norm_gradient_bytes == 0) continue;
+    map.norm_gradient[s] =
+        pack.take(compute, print.norm_gradient_bytes, "operands of delayed products");
+  }
+}
+
 // What a unit keeps from forward to backward.
 std::vector<int64_t> take_kept(const PlanInput& input, const Ground& ground, int unit,
                                int64_t bytes, const char* purpose, Packer& pack,
@@ -138,6 +157,7 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
   }
   std::vector<int64_t> shared;
   for (int64_t bytes : shared_bytes) shared.push_back(pack.take(compute, bytes, "interiors"));
+  lay_out_operands(input, ground, pack, map);
   for (const model::Unit& unit : spec.units) {
     for (size_t i = 0; i < unit.segments.size(); ++i) {
       const int s = unit.segments[i];

@@ -12,7 +12,9 @@ Building::Building(const PlanInput& input_in, const Ground& ground_in,
       ground(ground_in),
       plan(empty_plan(input_in, ground_in)) {
   for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
-    const int own = input.micro_batches * model::backward_ops(*input.spec, input.shape, s);
+    const bool delays = delays_products(input.windows, input.spec->segments[s]);
+    const int own =
+        input.micro_batches * (delays ? 1 : model::backward_ops(*input.spec, input.shape, s));
     contributions.push_back(own + (model::sums_whole(*input.spec, s) ? 1 : 0));
   }
   for (const model::Segment& segment : input.spec->segments) {

@@ -71,7 +71,8 @@ class Slots {
 
   // Whether an op's `g+` also stands for reading the sum so far.
   static bool sums(const Op& op) {
-    return op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
+    return op.kind == OpKind::kBackward || op.kind == OpKind::kWeightGradient ||
+           op.kind == OpKind::kLoss;
   }
 
   static char letter_of(const Value& value) {
@@ -79,6 +80,7 @@ class Slots {
       case ValueKind::kPlane:
         return value.plane == Plane::kHi ? 'w' : 's';
       case ValueKind::kGradient:
+      case ValueKind::kNormGradient:
         return 'g';
       case ValueKind::kActivation:
       case ValueKind::kRows:
@@ -87,6 +89,7 @@ class Slots {
       case ValueKind::kRowGradient:
         return 'd';
       case ValueKind::kInterior:
+      case ValueKind::kOperands:
         return 'i';
       case ValueKind::kBranch:
       case ValueKind::kBranchGradient:

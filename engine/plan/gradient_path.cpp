@@ -13,7 +13,8 @@ GradientPath::GradientPath(Building& building, WeightsPath& weights, UpdateSched
       device_ring_("device gradient ring", map_.device_gradient_ring,
                    placement_.device_gradient_ring),
       accumulators_(segment_count()),
-      summed_(segment_count(), 0) {}
+      summed_(segment_count(), 0),
+      norms_summed_(segment_count(), 0) {}
 
 void GradientPath::begin(int segment) {
   if (!is_trainable(segment) || accumulators_[segment].exists()) return;
@@ -55,6 +56,27 @@ void GradientPath::add(int segment) {
     emit_.read(place.arena, place.base, bytes, 0, gradient_value(segment, done, 0));
   }
   emit_.write(place.arena, place.base, bytes, 0, gradient_value(segment, done + 1, 0));
+}
+
+void GradientPath::norm_gradient(Mode mode, int segment) {
+  emit_.access(
+      {.mode = mode,
+       .arena = compute_arena(),
+       .offset = map_.norm_gradient[segment],
+       .bytes = footprint(segment).norm_gradient_bytes,
+       .value = {
+           .kind = ValueKind::kNormGradient, .segment = segment, .index = norms_summed_[segment]}});
+}
+
+void GradientPath::read_norms_of(int segment) {
+  if (map_.norm_gradient[segment] >= 0) norm_gradient(Mode::kRead, segment);
+}
+
+void GradientPath::add_norms(int segment) {
+  if (map_.norm_gradient[segment] < 0) return;
+  if (norms_summed_[segment] > 0) norm_gradient(Mode::kRead, segment);
+  ++norms_summed_[segment];
+  norm_gradient(Mode::kWrite, segment);
 }
 
 // What all tensor ranks have parts of, at the end of the segment's gradient. For the plan the whole
@@ -174,11 +196,13 @@ void GradientPath::leave(int segment) {
   accumulators_[segment] = Place{};
 }
 
-// The weights of a block or head are still where its backward read them; those of the embedding,
-// and of a discrete device that is not their home, are brought to the host again.
+// The weights of a block or head are still where its backward read them; those of the embedding, of
+// blocks whose products are delayed, and of a discrete device that is not their home, are brought
+// to the host again.
 void GradientPath::update_in_backward(int segment, const Place& gradient) {
-  const bool at_hand =
-      !input_.device.discrete && segment_of(segment).kind != model::SegmentKind::kEmbedding;
+  const bool at_hand = !input_.device.discrete &&
+                       segment_of(segment).kind != model::SegmentKind::kEmbedding &&
+                       !delays_products(input_.windows, segment_of(segment));
   const Place part = at_hand ? weights_.part(segment) : weights_.fetch(segment, Generation::kOld);
   Update update = this->update();
   update.gradient = gradient;

@@ -15,7 +15,11 @@ class GradientPath : BuilderPiece {
   GradientPath(Building& building, WeightsPath& weights, UpdateSchedule& updates);
 
   void begin(int segment);
-  void add(int segment);  // accesses of the open op: one more contribution
+  // Accesses of the open op: one more contribution, also to that of norms where products are
+  // delayed, of which the last of these products reads the sum.
+  void add(int segment);
+  void add_norms(int segment);
+  void read_norms_of(int segment);
   // After a contribution that others may follow: a sum that is not complete leaves memory where its
   // whole does, and begin() brings it back; a complete one is finished.
   void leave(int segment);
@@ -26,6 +30,7 @@ class GradientPath : BuilderPiece {
 
  private:
   void sum_whole(int segment);
+  void norm_gradient(Mode mode, int segment);
   Place reduce(int segment);
   Place reduce_over(GroupName group, int segment, const Place& from, int reduced);
   void bring_back(int segment);
@@ -49,6 +54,7 @@ class GradientPath : BuilderPiece {
   SlotRing ring_, device_ring_;
   std::vector<Place> accumulators_;  // by segment: where its gradient is summed now
   std::vector<int> summed_;          // by segment: contributions emitted so far
+  std::vector<int> norms_summed_;    // the same of norms' gradients where products are delayed
 };
 
 }  // namespace strata::plan

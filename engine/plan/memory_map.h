@@ -109,6 +109,8 @@ struct MemoryMap {
   // [segment][micro-batch]; one place for all segments of a residual stream
   std::vector<std::vector<int64_t>> activation_gradient;
   std::vector<std::vector<int64_t>> interior;      // [segment][micro-batch]
+  std::vector<std::vector<int64_t>> operands;      // the same of delayed products, or empty
+  std::vector<int64_t> norm_gradient;              // by segment with delayed products
   std::array<Exchange, kExchangeCount> exchanges;  // kTokens to kLogits
   std::vector<int64_t> cache;  // by segment, in the compute arena; -1 where none is
   // In the compute arena, where tensor ranks share rows: of an even and of an odd segment's output.

@@ -83,19 +83,20 @@ enum class OpKind : uint8_t {
                // or of all; over kPipeline: norm partials of all stages -> one sum
   kForward,    // one segment, one micro-batch
   kRecompute,  // rebuilds the interior (and the next segment's input) from a checkpoint
-  kBackward,   // one segment, one micro-batch
-  kLoss,       // the head: forward, loss and backward of one micro-batch
-  kEvaluate,   // the head: forward and loss alone
-  kLogits,     // the head: logits of one position of each row
-  kNormPartial,  // squares of a segment's gradients, by chunk
-  kDecide,       // in a step: norm, finite or not, what the update uses; in a drain: it is applied
-  kOptimize,     // one chunk's update
-  kInput,        // what the caller gives -> host: tokens, targets, positions, updates; tables
-  kOutput,       // host -> what the caller gets: loss sums, logits
-  kSend,         // to a neighbouring stage: a segment's output, or the gradient of one
-  kRecv,         // from there
+  kBackward,   // one segment, one micro-batch; perhaps without the products of kWeightGradient
+  kWeightGradient,  // these: gradients of the segment's parameters from what a Backward left
+  kLoss,            // the head: forward, loss and backward of one micro-batch
+  kEvaluate,        // the head: forward and loss alone
+  kLogits,          // the head: logits of one position of each row
+  kNormPartial,     // squares of a segment's gradients, by chunk
+  kDecide,    // in a step: norm, finite or not, what the update uses; in a drain: it is applied
+  kOptimize,  // one chunk's update
+  kInput,     // what the caller gives -> host: tokens, targets, positions, updates; tables
+  kOutput,    // host -> what the caller gets: loss sums, logits
+  kSend,      // to a neighbouring stage: a segment's output, or the gradient of one
+  kRecv,      // from there
 };
-inline constexpr int kOpKindCount = 21;
+inline constexpr int kOpKindCount = 22;
 
 // On the CPU device and host are one tier: then every slot is in kHost. kControl holds norm
 // partials and the decision: a few bytes a chunk, always in host memory.
@@ -128,11 +129,15 @@ enum class ValueKind : uint8_t {
   kScores,              // [ranks, N, 3] f32 of the head's logits; `reduced` = 1: of all ranks
   kProjected,           // [N, (H+2K)D] f32 of attention `segment`: q, k and v before their norms
   kProjectedGradient,   // the same of the gradients of normed q and k, and of v
-  kNormSums,     // [2, N] f32 of the norms of q and k, or of their backward; `reduced` = 1: of
-                 // all ranks
-  kRows,         // [ranks, rows, C]: the activation of all tensor ranks
-  kRowGradient,  // the same of the gradient of the output of `segment`, or of its branch where
-                 // model::Parts::norms_branch; `reduced` = 1: of all ranks
+  kNormSums,      // [2, N] f32 of the norms of q and k, or of their backward; `reduced` = 1: of
+                  // all ranks
+  kRows,          // [ranks, rows, C]: the activation of all tensor ranks
+  kRowGradient,   // the same of the gradient of the output of `segment`, or of its branch where
+                  // model::Parts::norms_branch; `reduced` = 1: of all ranks
+  kOperands,      // what a Backward of `segment`, micro-batch `index`, left for its WeightGradient;
+                  // `reduced`
+  kNormGradient,  // of the norms of `segment`, whose products are delayed; `index` = contributions
+                  // summed so far
 };
 
 // What tensor ranks sum between two parts of a segment: each gets the sums of own rows.
@@ -150,8 +155,8 @@ struct Value {
   Plane plane = Plane::kHi;
   Generation generation = Generation::kOld;
   // Groups that a gradient, norm partial or branch was summed over; of an activation gradient,
-  // readers of the output whose contribution is still missing; of an interior, parts of the segment
-  // that will still add to it.
+  // readers of the output whose contribution is still missing; of an interior or of operands, parts
+  // of the segment that will still add to it.
   uint8_t reduced = 0;
   int32_t segment = -1;
   int32_t index = 0;

@@ -98,9 +98,14 @@ constexpr std::array kBackward = {ValueNeed{ValueKind::kPlane, kAny, kNone},
                                   ValueNeed{ValueKind::kNormSums, kOptional, kOptional},
                                   ValueNeed{ValueKind::kActivationGradient, kAny, kAny},
                                   ValueNeed{ValueKind::kGradient, kAny, kAny},
+                                  ValueNeed{ValueKind::kOperands, kOptional, kOptional},
+                                  ValueNeed{ValueKind::kNormGradient, kOptional, kOptional},
                                   ValueNeed{ValueKind::kTokens, kOptional, kNone},
                                   kTables,
                                   kWorkspace};
+constexpr std::array kWeightGradient = {ValueNeed{ValueKind::kOperands, kOne, kNone},
+                                        ValueNeed{ValueKind::kNormGradient, kOptional, kNone},
+                                        ValueNeed{ValueKind::kGradient, kAny, kSome}, kWorkspace};
 // The first micro-batch reads no gradient; the lowest trainable segment writes no activation
 // gradient. Where the vocabulary is cut, one part of the loss has the loss sum. What goes back
 // reads the decision where the recipe scales the loss.
@@ -156,6 +161,7 @@ constexpr std::array<OpContract, kOpKindCount> kContracts = {{
     {OpKind::kForward, "forward", on(Lane::kCompute), false, kForward},
     {OpKind::kRecompute, "recompute", on(Lane::kCompute), false, kRecompute},
     {OpKind::kBackward, "backward", on(Lane::kCompute), false, kBackward},
+    {OpKind::kWeightGradient, "weight_gradient", on(Lane::kCompute), false, kWeightGradient},
     {OpKind::kLoss, "loss", on(Lane::kCompute), false, kLoss},
     {OpKind::kEvaluate, "evaluate", on(Lane::kCompute), false, kEvaluate},
     {OpKind::kLogits, "logits", on(Lane::kCompute), false, kLogits},

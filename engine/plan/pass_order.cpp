@@ -227,7 +227,10 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     op.micro_batch = micro_batch;
     op.part = part;
     op.recomputes = recomputes;
-    if (part == first) op.flops = print.backward_flops + (recomputes ? print.recompute_flops : 0);
+    if (part == first) {
+      op.flops = print.backward_flops + (recomputes ? print.recompute_flops : 0) -
+                 (delays(segment) ? print.product_flops : 0);
+    }
     weights_.read(segment, generation_);
     read_for_backward(segment, micro_batch, part);
     if (part >= products) {
@@ -237,14 +240,15 @@ void PassOrder::backward_micro_batch(int segment, int micro_batch, bool recomput
     }
     share_for_backward(segment, micro_batch, part);
     if (part == 0) add_input_gradients(segment, micro_batch);
-    gradients_.add(segment);
+    give_gradients(segment, micro_batch, part);
     scratch(
         std::max(print.backward_workspace_bytes, recomputes ? print.recompute_workspace_bytes : 0));
     emit_.close();
   }
 }
 
-// All of a unit's weights and gradients are live in its backward.
+// All of a unit's weights and gradients are live in its backward, but gradients of delayed products
+// in their phase.
 void PassOrder::backward_unit(int unit, const Span& span) {
   const std::vector<int>& segments = input_.spec->units[unit].segments;
   const bool kept = placement_.keep[unit];
@@ -253,7 +257,7 @@ void PassOrder::backward_unit(int unit, const Span& span) {
       parts(segments[last]).backward_last() == 0;  // recomputes the last segment
   for (int segment : segments) {
     weights_.acquire(segment, generation_);
-    gradients_.begin(segment);
+    if (!delays(segment)) gradients_.begin(segment);
   }
   for (int m = span.first; m < span.last; ++m) {
     for (const int from : segment_of(segments.front()).inputs) activations_.bring(from, m);
@@ -271,7 +275,7 @@ void PassOrder::backward_unit(int unit, const Span& span) {
     for (const int from : segment_of(segments.front()).inputs) activations_.release(from, m);
   }
   for (size_t i = segments.size(); i-- > 0;) {
-    gradients_.leave(segments[i]);
+    if (!delays(segments[i])) gradients_.leave(segments[i]);
     weights_.release(segments[i]);
   }
 }
@@ -313,6 +317,7 @@ void PassOrder::begin_phase(const StageSchedule& schedule, size_t phase, int mic
 }
 
 void PassOrder::pass_on(const Span& span) {
+  if (phase_.products) return;
   const int end = phase_.backward ? 0 : route().sections() - 1;
   if (phase_.section != end) exchange(OpKind::kSend, phase_, span);
 }
@@ -373,7 +378,11 @@ void PassOrder::train_windows() {
     const Span span = span_of(phase_.window, input_.micro_batches);
     const model::Section section = model::section_of(*input_.spec, phase_.section);
     building_.in_backward = phase_.backward;
-    phase_.backward ? backward_window(section, span) : forward_window(section, span);
+    if (phase_.products) {
+      products_window(section, span);
+    } else {
+      phase_.backward ? backward_window(section, span) : forward_window(section, span);
+    }
     const bool is_last = section.end_segment == segment_count() && !has_head();
     if (!phase_.backward && span.first == 0 && is_last) updates_.spill_behind();
     pass_on(span);

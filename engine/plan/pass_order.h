@@ -58,6 +58,7 @@ class PassOrder : BuilderPiece {
   void infer_window(OpKind head, const model::Section& section, const Span& span);
   void forward_window(const model::Section& section, const Span& span);
   void backward_window(const model::Section& section, const Span& span);
+  void products_window(const model::Section& section, const Span& span);
   const model::Route& route() const { return input_.spec->stage.route; }
   bool has_head() const {
     return segment_of(segment_count() - 1).kind == model::SegmentKind::kHead;
@@ -100,6 +101,9 @@ class PassOrder : BuilderPiece {
   void backward_unit(int unit, const Span& span);
   void backward_micro_batch(int segment, int micro_batch, bool recomputes);
   void read_for_backward(int segment, int micro_batch, int part);
+  // What a part of a backward gives to the segment's gradient, or leaves for delayed products.
+  void give_gradients(int segment, int micro_batch, int part);
+  void weight_gradient(int segment, int micro_batch);
   // What ranks exchange before a part of a backward, and what that part has of it.
   void exchange_for_backward(int segment, int micro_batch, int part);
   void share_for_backward(int segment, int micro_batch, int part);
@@ -113,7 +117,9 @@ class PassOrder : BuilderPiece {
   void add_input_gradients(int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch, int missing);
+  void operands(Mode mode, int segment, int micro_batch, int missing);
   void extend_cache(int segment);
+  bool delays(int segment) const { return delays_products(input_.windows, segment_of(segment)); }
   bool slices() const { return input_.spec->tensor.ranks > 1; }
   // Own ones, or those of all ranks.
   enum class Whose : uint8_t { kOwn, kAll };

@@ -23,7 +23,8 @@ class Timetable {
       : route_(route),
         windows_(windows.count),
         backward_(backward),
-        alternates_(windows.order == PipelineOrder::kOneForwardOneBackward),
+        alternates_(windows.order != PipelineOrder::kAllForward),
+        delays_(backward && windows.order == PipelineOrder::kDelayedProducts),
         ranks_(static_cast<size_t>(route.ranks)) {
     const std::vector<int> unknown(static_cast<size_t>(windows_), 0);
     ticks_.assign(static_cast<size_t>(route.sections()), {unknown, unknown});
@@ -53,9 +54,12 @@ class Timetable {
  private:
   struct Rank {
     std::vector<Phase> phases;
-    size_t forward = 0;     // of order_: phases that are passed
-    std::vector<int> back;  // by lap: the next window
-    int kept = 0;           // windows of all laps that wait for their backward
+    size_t forward = 0;               // of order_: phases that are passed
+    std::vector<int> back;            // by lap: the next window
+    int kept = 0;                     // windows of all laps that wait for their backward
+    std::vector<Phase> delayed = {};  // backward phases, of all laps
+    size_t products = 0;              // of these: whose products are done
+    int held() const { return kept + static_cast<int>(delayed.size() - products); }
   };
 
   int section_of(int rank, int lap) const {
@@ -79,9 +83,11 @@ class Timetable {
   // All sections of blocks. Forward phases come in one order: through a lap of as many windows as
   // there are ranks, then through the next lap of these. Where it can do both, a rank goes forward
   // and back in turn. It keeps at most most_kept() windows, which is enough for the oldest window
-  // to go on: what the rank keeps when that has passed its last lap is no more.
+  // to go on: what the rank keeps when that has passed its last lap is no more. Where it can do
+  // neither, it does the products that it delayed first.
   void pass() {
-    const size_t count = order_.size() * (backward_ ? 2 : 1) * ranks_.size();
+    const size_t kinds = delays_ ? 3 : backward_ ? 2 : 1;
+    const size_t count = order_.size() * kinds * ranks_.size();
     size_t passed = 0;
     for (int tick = 1; passed < count; ++tick) {
       const size_t before = passed;
@@ -89,7 +95,7 @@ class Timetable {
         const bool was_back = !ranks_[r].phases.empty() && ranks_[r].phases.back().backward;
         const bool goes = was_back ? goes_forward(r, tick) || goes_back(r, tick)
                                    : goes_back(r, tick) || goes_forward(r, tick);
-        if (goes) ++passed;
+        if (goes || does_products(r, tick)) ++passed;
       }
       STRATA_CHECK(passed > before);
     }
@@ -99,6 +105,8 @@ class Timetable {
     Rank& rank = ranks_[r];
     if (rank.forward == order_.size()) return false;
     if (backward_ && alternates_ && rank.kept >= most_kept(r)) return false;
+    // With operands of delayed products, no rank has more windows than the first one keeps.
+    if (delays_ && rank.held() >= most_kept(0)) return false;
     const auto [lap, window] = order_[rank.forward];
     const int section = section_of(r, lap);
     const bool is_first = section == section_of(0, 0);
@@ -126,6 +134,17 @@ class Timetable {
     if (best < 0) return false;
     add(rank, {true, section_of(r, best), rank.back[best]++, tick});
     --rank.kept;
+    if (delays_) rank.delayed.push_back(rank.phases.back());
+    return true;
+  }
+
+  bool does_products(int r, int tick) {
+    Rank& rank = ranks_[r];
+    if (rank.products == rank.delayed.size()) return false;
+    Phase phase = rank.delayed[rank.products++];
+    phase.tick = tick;
+    phase.products = true;
+    rank.phases.push_back(phase);
     return true;
   }
 
@@ -141,6 +160,7 @@ class Timetable {
     for (Rank& rank : ranks_) {
       for (Phase& phase : rank.phases) {
         phase.tick = 2 * phase.tick + 1;
+        if (phase.products) continue;
         ticks_[phase.section][phase.backward][phase.window] = phase.tick;
       }
     }
@@ -158,6 +178,7 @@ class Timetable {
   const int windows_;
   const bool backward_;
   const bool alternates_;
+  const bool delays_;
   std::vector<std::pair<int, int>> order_;  // forward, of every rank: lap and window
   std::vector<Rank> ranks_;
   std::vector<std::array<std::vector<int>, 2>> ticks_;  // by section, direction and window
@@ -184,10 +205,11 @@ struct Places {
     }
   }
   std::array<std::vector<int>, 2> phases, receipts;
+  std::vector<int> products;  // empty where none are delayed
 };
 
 WindowsAtOnce windows_at_once(const Places& places, bool is_first, bool is_last, bool backward) {
-  std::vector<std::pair<int, int>> kept, received, gradients;
+  std::vector<std::pair<int, int>> kept, received, gradients, operands;
   for (size_t w = 0; w < places.phases[0].size(); ++w) {
     const int begin = places.phases[0][w];
     const int end = places.phases[backward][w];
@@ -196,10 +218,20 @@ WindowsAtOnce windows_at_once(const Places& places, bool is_first, bool is_last,
     // The head's loss gives gradients in its forward.
     gradients.emplace_back(is_last ? begin : places.receipts[1][w], end);
   }
-  return {most_at_once(kept), most_at_once(received), backward ? most_at_once(gradients) : 1};
+  for (size_t w = 0; w < places.products.size(); ++w) {
+    operands.emplace_back(places.phases[1][w], places.products[w]);
+  }
+  return {most_at_once(kept), most_at_once(received), backward ? most_at_once(gradients) : 1,
+          most_at_once(operands)};
 }
 
 }  // namespace
+
+bool delays_products(const Windows& windows, const model::Segment& segment) {
+  return windows.order == PipelineOrder::kDelayedProducts && segment.trainable_numel > 0 &&
+         (segment.kind == model::SegmentKind::kAttention ||
+          segment.kind == model::SegmentKind::kMlp);
+}
 
 int64_t number_of(const model::Route& route, const Phase& sender, int micro_batch_in_window) {
   STRATA_CHECK(micro_batch_in_window < kMessageNumbers);
@@ -250,7 +282,9 @@ StageSchedule schedule_stage(const model::Route& route, int rank, const Windows&
     }
     if (p == phases) break;
     const Phase& phase = schedule.phases[p];
-    places[index_of[phase.section]].phases[phase.backward][phase.window] = p;
+    Places& of = places[index_of[phase.section]];
+    // The products of a section's windows are done in their order.
+    phase.products ? of.products.push_back(p) : void(of.phases[phase.backward][phase.window] = p);
   }
   for (size_t i = 0; i < own.size(); ++i) {
     schedule.sections.push_back(
@@ -259,8 +293,8 @@ StageSchedule schedule_stage(const model::Route& route, int rank, const Windows&
   return schedule;
 }
 
-double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
-                       double forward_share, const Windows& windows, double hop_s) {
+double pipeline_step_s(const model::Route& route, std::span<const SectionSeconds> sections,
+                       const Windows& windows, double hop_s) {
   const Timetable table(route, windows, true);
   std::vector<Phase> all;
   for (int r = 0; r < route.ranks; ++r) {
@@ -271,14 +305,18 @@ double pipeline_step_s(const model::Route& route, std::span<const double> sectio
   const std::vector<double> unknown(static_cast<size_t>(windows.count), 0);
   std::vector<std::array<std::vector<double>, 2>> ends(route.sections(), {unknown, unknown});
   for (const Phase& phase : all) {
+    const SectionSeconds& seconds = sections[phase.section];
+    const int rank = route.rank_of(phase.section);
+    if (phase.products) {
+      now[rank] += seconds.products / windows.count;
+      continue;
+    }
     const int from = phase.section + (phase.backward ? 1 : -1);
     const bool waits = from >= 0 && from < route.sections();
-    const int rank = route.rank_of(phase.section);
     double ready = waits ? ends[from][phase.backward][phase.window] : 0;
     if (waits && route.rank_of(from) != rank) ready += hop_s;
-    const double share = phase.backward ? 1 - forward_share : forward_share;
-    const double phase_s = section_s[phase.section] / windows.count * share;
-    now[rank] = std::max(now[rank], ready) + phase_s;
+    const double all_s = phase.backward ? seconds.backward : seconds.forward;
+    now[rank] = std::max(now[rank], ready) + all_s / windows.count;
     ends[phase.section][phase.backward][phase.window] = now[rank];
   }
   return *std::ranges::max_element(now);

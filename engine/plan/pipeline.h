@@ -12,7 +12,8 @@
 // between them.
 namespace strata::plan {
 
-// A pass of a window through a section, forward or back. In a tick of a clock that all ranks share,
+// A pass of a window through a section, forward or back; or the products that its backward delayed,
+// which give nothing to other ranks. In a tick of a clock that all ranks share,
 // a rank does one phase; it begins in a later tick than the phase that gives what it receives. At
 // its end a rank sends what the phase gave: outputs of the window's micro-batches to the next
 // section's rank, or their gradients to that of the section before.
@@ -21,15 +22,21 @@ struct Phase {
   int section = 0;  // on the route
   int window = 0;
   int tick = 0;
+  bool products = false;  // of a window that went back
 };
 
 // The most windows at a time of which a section has: what it keeps for its backward; outputs of the
-// section before; gradients of its outputs. A window has place (window % count) of each.
+// section before; gradients of its outputs; operands of delayed products. A window has place
+// (window % count) of each.
 struct WindowsAtOnce {
   int kept = 1;
   int received = 1;
   int gradients = 1;
+  int operands = 1;
 };
+
+// Whether the products of a segment's backward are ops of their own, in phases of their own.
+bool delays_products(const Windows& windows, const model::Segment& segment);
 
 struct StageSchedule {
   std::vector<Phase> phases;
@@ -60,10 +67,17 @@ int64_t number_of(const model::Route& route, const Phase& sender, int micro_batc
 // The number of the sum of all stages' norm partials, which follows all else.
 int64_t number_of_norm_sum(const StageSchedule& schedule);
 
-// The time from the begin of a step to its end on all ranks, which take section_s for each section
-// when they wait for no other: `forward_share` of that in forward phases, and as long in each
+// What a section's phases of a step take when they wait for no other. `backward` has delayed
+// products, too, where they have no phase of their own.
+struct SectionSeconds {
+  double forward = 0;
+  double backward = 0;
+  double products = 0;
+};
+
+// The time from the begin of a step to its end on all ranks, whose phases take as long in each
 // window. The last message of a phase reaches another rank hop_s after it.
-double pipeline_step_s(const model::Route& route, std::span<const double> section_s,
-                       double forward_share, const Windows& windows, double hop_s = 0);
+double pipeline_step_s(const model::Route& route, std::span<const SectionSeconds> sections,
+                       const Windows& windows, double hop_s = 0);
 
 }  // namespace strata::plan

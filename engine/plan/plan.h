@@ -155,14 +155,16 @@ struct Mesh {
 
 // The order in which a stage of a pipeline goes forward and back through the windows of a step:
 // forward through all of them, then back; or back through a window as soon as it can, which keeps
-// the activations of fewer.
-enum class PipelineOrder : uint8_t { kAllForward, kOneForwardOneBackward };
+// the activations of fewer; or so, but without the products that give gradients of weights, which
+// fill the time in which a stage would wait (zero bubble).
+enum class PipelineOrder : uint8_t { kAllForward, kOneForwardOneBackward, kDelayedProducts };
 
 // How a step's micro-batches pass a stage: so many at a time, of which each unit does all before
 // the next. A model that is not divided has one window. `count` divides the micro-batches.
 struct Windows {
   int count = 1;
   PipelineOrder order = PipelineOrder::kOneForwardOneBackward;
+  bool operator==(const Windows&) const = default;
 };
 
 struct Plan {

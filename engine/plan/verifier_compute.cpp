@@ -18,10 +18,13 @@ class ComputeCheck : OpCheck {
   void check() {
     if (segment_.kind == model::SegmentKind::kExternal) return check_use();
     check_kind();
-    check_weights();
-    check_activations();
-    check_exchanged();
-    if (op_.kind == OpKind::kBackward || op_.kind == OpKind::kLoss) check_gradients();
+    check_operands();
+    if (!is_products()) {
+      check_weights();
+      check_activations();
+      check_exchanged();
+    }
+    if (goes_back()) check_gradients();
   }
 
  private:
@@ -29,6 +32,9 @@ class ComputeCheck : OpCheck {
   // Whether the op has the gradients of what the segment reads.
   bool ends_backward() const { return is_loss() ? is_last() : is_backward() && op_.part == 0; }
   bool is_backward() const { return op_.kind == OpKind::kBackward; }
+  bool is_products() const { return op_.kind == OpKind::kWeightGradient; }
+  bool goes_back() const { return is_backward() || is_products() || is_loss(); }
+  bool delays() const { return facts_.delays(op_.segment); }
   bool is_loss() const { return op_.kind == OpKind::kLoss; }
   // How many parts come after that of the branch, or of its first products' gradients.
   int parts_after_branch() const {
@@ -222,15 +228,55 @@ class ComputeCheck : OpCheck {
     check_tensors(Mode::kWrite, ValueKind::kInterior, writes);
   }
 
+  // What a backward leaves for the products that it delays, and the gradients of norms, which it
+  // sums up itself until the last of these products takes them.
+  void check_operands() {
+    if (is_products() && !delays()) bad("contract", "the segment's products are not delayed");
+    const Value whole = boundary(ValueKind::kOperands, op_.segment);
+    Value begun = whole;
+    begun.reduced = 1;
+    std::vector<Tensor> reads, writes;
+    if (is_products()) reads = {{whole, true}};
+    if (is_backward() && delays()) {
+      const int first = parts_.backward_first(), products = parts_.backward_branch();
+      const bool two = first > products;
+      if (op_.part == first) writes = {{two ? begun : whole, true}};
+      if (two && op_.part == products) {
+        reads = {{begun, true}};
+        writes = {{whole, true}};
+      }
+    }
+    check_tensors(Mode::kRead, ValueKind::kOperands, reads);
+    check_tensors(Mode::kWrite, ValueKind::kOperands, writes);
+    check_norm_gradient();
+  }
+
+  void check_norm_gradient() {
+    const int parts = parts_.backward_last() + 1;
+    const int end = (op_.micro_batch + 1) * parts;
+    Value sum = {.kind = ValueKind::kNormGradient, .segment = op_.segment, .index = end};
+    std::vector<Tensor> reads, writes;
+    if (delays() && facts_.extent(sum) > 0) {
+      if (is_backward()) {
+        sum.index = end - op_.part;
+        writes = {{sum, true}};
+        if (--sum.index > 0) reads = {{sum, true}};
+      } else if (is_products() && op_.micro_batch + 1 == facts_.plan.micro_batches) {
+        reads = {{sum, true}};
+      }
+    }
+    check_tensors(Mode::kRead, ValueKind::kNormGradient, reads);
+    check_tensors(Mode::kWrite, ValueKind::kNormGradient, writes);
+  }
+
   // What tensor ranks sum between two parts of a segment, and each has the sums of own rows of.
   void check_branch() {
-    const bool goes_back = is_backward() || is_loss();
     const Value branch =
-        boundary(goes_back ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
+        boundary(goes_back() ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
     const int after = is_loss() ? op_.part - 1 : parts_after_branch();
-    const bool sums = is_loss()   ? parts_.shares_scores
-                      : goes_back ? parts_.sums_branch
-                                  : parts_.sums_branch || parts_.sums_rows;
+    const bool sums = is_loss()     ? parts_.shares_scores
+                      : goes_back() ? parts_.sums_branch
+                                    : parts_.sums_branch || parts_.sums_rows;
     std::vector<Tensor> writes;
     if (sums && after == 0) writes = {{branch, op_.kind != OpKind::kRecompute}};
     check_tensors(Mode::kWrite, branch.kind, writes);
@@ -333,9 +379,10 @@ class ComputeCheck : OpCheck {
   void check_gradients() {
     const bool ties = is_head() && segment_.shares >= 0;
     const bool parts = is_loss() && parts_.shares_scores;
-    const bool own = !parts || op_.part == 2 || (op_.part == 1 && !ties);
+    const bool own =
+        parts ? op_.part == 2 || (op_.part == 1 && !ties) : !(is_backward() && delays());
     const bool shared = ties && (!parts || op_.part == 1);
-    const int each = model::backward_ops(facts_.spec, facts_.plan.shape, op_.segment);
+    const int each = facts_.gradient_ops(op_.segment);
     const int later = parts ? (each == 1 ? 0 : 2 - op_.part) : op_.part;
     const int base = facts_.plan.micro_batches * facts_.sharers[op_.segment];
     if (own) check_gradient(op_.segment, base + (op_.micro_batch + 1) * each - later);

@@ -17,7 +17,8 @@ class Counts {
       : facts_(facts), program_(program), reporter_(reporter) {}
 
   void check() {
-    check_interiors();
+    check_sizes(ValueKind::kInterior);
+    check_sizes(ValueKind::kOperands);
     check_results();
     switch (program_.name) {
       case ProgramName::kStep:
@@ -57,13 +58,14 @@ class Counts {
     reporter_.add(kind, program_.name, op, std::move(text));
   }
 
-  // All ops that use an interior have all of it, with one size. By contract these are compute ops.
-  void check_interiors() {
+  // All ops that use an interior have all of it, with one size, and so it is with operands. By
+  // contract these are compute ops.
+  void check_sizes(ValueKind kind) {
     std::vector<int64_t> bytes(facts_.segment_count(), -1);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       if (!is_compute(program_.ops[i].kind)) continue;
       for (const Access& access : program_.accesses_of(program_.ops[i])) {
-        if (access.value.kind != ValueKind::kInterior) continue;
+        if (access.value.kind != kind) continue;
         int64_t& known = bytes[access.value.segment];
         if (known < 0) known = access.bytes;
         if (known == access.bytes && access.first == 0) continue;

@@ -112,6 +112,7 @@ int Facts::last_part(OpKind kind, int index) const {
     case OpKind::kEvaluate:
       return of.evaluate_last();
     case OpKind::kLogits:
+    case OpKind::kWeightGradient:
       return 0;
     default:
       return of.last();
@@ -156,6 +157,8 @@ int64_t Facts::extent(const Value& value) const {
       return model::projected_bytes(spec, plan.shape);
     case ValueKind::kNormSums:
       return model::norm_sum_bytes(plan.shape);
+    case ValueKind::kNormGradient:
+      return model::norm_gradient_bytes(segment(value.segment));
     case ValueKind::kScores:
       return spec.tensor.ranks * model::own_score_bytes(plan.shape);
     case ValueKind::kCache:
@@ -218,6 +221,11 @@ std::string describe(const Facts& facts, const Value& value) {
     case ValueKind::kInterior:
       return fmt::format("interior of {} of micro-batch {}{}", where, value.index,
                          value.reduced > 0 ? " before its last part" : "");
+    case ValueKind::kOperands:
+      return fmt::format("operands of delayed products of {} of micro-batch {}{}", where,
+                         value.index, value.reduced > 0 ? " before their last part" : "");
+    case ValueKind::kNormGradient:
+      return fmt::format("gradient of norms of {} with {} contributions", where, value.index);
     case ValueKind::kBranch:
     case ValueKind::kBranchGradient:
       return fmt::format("branch{} of {} of micro-batch {}, {} times reduced",

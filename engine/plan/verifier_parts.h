@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/plan/op_contract.h"
+#include "engine/plan/pipeline.h"
 #include "engine/plan/verifier.h"
 
 // The parts of the verifier. Each check_* adds violations to the reporter. All except the form
@@ -14,7 +15,7 @@
 namespace strata::plan::verifying {
 
 inline constexpr size_t kViolationsKept = 32;
-inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kRowGradient) + 1;
+inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kNormGradient) + 1;
 
 class Reporter {
  public:
@@ -75,10 +76,15 @@ struct Facts {
   // The bytes of own rows in one of these values, of a segment: kRows, kRowGradient, kBranch or
   // kBranchGradient.
   Range own_rows(const Value& value) const;
+  bool delays(int index) const { return delays_products(plan.windows, segment(index)); }
+  // How many ops of a micro-batch add to a segment's gradient, beside those of its sharers.
+  int gradient_ops(int index) const {
+    return delays(index) ? 1 : model::backward_ops(spec, plan.shape, index);
+  }
   // The last part of an op.
   int last_part(OpKind kind, int segment) const;
   int final_contributions(int index) const {
-    const int each = model::backward_ops(spec, plan.shape, index) + sharers[index];
+    const int each = gradient_ops(index) + sharers[index];
     return plan.micro_batches * each + (model::sums_whole(spec, index) ? 1 : 0);
   }
   Range own_part(int chunk) const;  // elements of the segment's flat buffer

@@ -58,6 +58,7 @@ class StageCheck {
     for (size_t p = 0; p < schedule.phases.size(); ++p) {
       for (const Phase& sender : schedule.receipts[p]) add(OpKind::kRecv, sender);
       const Phase& phase = schedule.phases[p];
+      if (phase.products) continue;
       if (phase.section != (phase.backward ? 0 : route.sections() - 1)) add(OpKind::kSend, phase);
     }
     return list;
@@ -182,7 +183,8 @@ bool check_stage_form(const Facts& facts, Reporter& reporter) {
   };
   if (plan.windows.count < 1 || plan.micro_batches % plan.windows.count != 0 ||
       (plan.mesh.pipeline > 1 && plan.micro_batches / plan.windows.count > kMessageNumbers) ||
-      plan.windows.order > PipelineOrder::kOneForwardOneBackward) {
+      plan.windows.order > PipelineOrder::kDelayedProducts ||
+      (plan.mesh.pipeline == 1 && plan.windows.order == PipelineOrder::kDelayedProducts)) {
     return bad(
         fmt::format("{} windows of {} micro-batches", plan.windows.count, plan.micro_batches));
   }

@@ -51,6 +51,9 @@ constexpr PurposeText kPurposes[] = {
      "inputs of blocks on their way to and from this memory"},
     {"activations, kept", "kept activations", kKeptWhy},
     {"interiors, kept", "kept activations", kKeptWhy},
+    {"operands of delayed products", "operands of delayed products",
+     "what the backward leaves for the gradients of weights, which a stage computes when it would "
+     "wait"},
     {"activations", "activations", "outputs of the block in work"},
     {"activations to send", "activations", "outputs of the last block, for the next stage"},
     {"activations across streams", "activations", "outputs that several later blocks read"},

@@ -229,9 +229,10 @@ std::string stages_text(const RunPlan& run) {
   const plan::Windows& windows = run.input.windows;
   const int size = run.input.micro_batches / windows.count;
   const char* each = windows.count > 1 ? " each" : "";
-  const bool alternates = windows.order == plan::PipelineOrder::kOneForwardOneBackward;
+  constexpr std::array kOrders = {"gpipe", "1f1b", "zero-bubble"};
   return fmt::format("{}; {} of {}{}, {}", text, counted(windows.count, "window"),
-                     counted(size, "micro-batch"), each, alternates ? "1f1b" : "gpipe") +
+                     counted(size, "micro-batch"), each,
+                     kOrders[static_cast<size_t>(windows.order)]) +
          fmt::format("; idle for others {} of a step",
                      format_share(1 - run.slowest_stage_s / run.predicted_step_s));
 }

@@ -21,11 +21,25 @@
 
 namespace strata::train {
 
+namespace {
+
+plan::PipelineOrder order_of(const config::Options& options) {
+  using enum plan::PipelineOrder;
+  if (options.pipeline_ranks == 1) return kOneForwardOneBackward;
+  switch (options.pipeline_schedule) {
+    case config::PipelineSchedule::kGpipe:
+      return kAllForward;
+    case config::PipelineSchedule::kZeroBubble:
+      return kDelayedProducts;
+    default:
+      return kOneForwardOneBackward;
+  }
+}
+
+}  // namespace
+
 std::vector<plan::Windows> windows_of(const config::Options& options) {
-  const bool is_gpipe = options.pipeline_schedule == config::PipelineSchedule::kGpipe;
-  const auto order = is_gpipe && options.pipeline_ranks > 1
-                         ? plan::PipelineOrder::kAllForward
-                         : plan::PipelineOrder::kOneForwardOneBackward;
+  const auto order = order_of(options);
   if (options.pipeline_windows > 0) return {{static_cast<int>(options.pipeline_windows), order}};
   if (options.pipeline_ranks == 1) return {{}};
   constexpr int kEnough = 256;  // with more, stages wait little less, and plans take longer
@@ -125,32 +139,50 @@ std::vector<plan::PlannedRun> plan_one_mode(RunPlan& run, const config::Options&
   return stages;
 }
 
-// Adds the part of a stage's time that each of its sections takes, by their operations.
-void add_seconds(const plan::PlannedRun& stage, const model::ModelSpec& spec,
-                 std::vector<double>& section_s) {
-  const std::vector<plan::Op>& ops = stage.plan.program(plan::ProgramName::kStep).ops;
-  std::vector<double> flops(spec.segments.size(), 0);
+void add(const plan::SectionSeconds& more, double factor, plan::SectionSeconds& sum) {
+  sum.forward += more.forward * factor;
+  sum.backward += more.backward * factor;
+  sum.products += more.products * factor;
+}
+
+// The time that each phase of a stage's segments takes, by their operations.
+std::vector<plan::SectionSeconds> segment_seconds(const plan::PlannedRun& stage, size_t segments) {
+  std::vector<plan::SectionSeconds> all(segments);
+  double flops = 0;
+  const auto& ops = stage.plan.program(plan::ProgramName::kStep).ops;
+  for (const plan::Op& op : ops) flops += op.flops;
   for (const plan::Op& op : ops) {
-    if (op.segment >= 0) flops[op.segment] += op.flops;
+    if (op.segment < 0) continue;
+    const double op_s = stage.cost.predicted_s * op.flops / flops;
+    const bool back = op.kind == plan::OpKind::kRecompute || op.kind == plan::OpKind::kBackward;
+    plan::SectionSeconds& seconds = all[op.segment];
+    (op.kind == plan::OpKind::kWeightGradient ? seconds.products
+     : back                                   ? seconds.backward
+                                              : seconds.forward) += op_s;
   }
-  const double all = std::accumulate(flops.begin(), flops.end(), 0.0);
+  return all;
+}
+
+// Adds those of a stage to those of its sections.
+void add_seconds(const plan::PlannedRun& stage, const model::ModelSpec& spec,
+                 std::vector<plan::SectionSeconds>& sections) {
+  const std::vector<plan::SectionSeconds> segments = segment_seconds(stage, spec.segments.size());
   for (const model::Section& section : spec.stage.sections) {
-    const double part = std::accumulate(flops.begin() + section.first_segment,
-                                        flops.begin() + section.end_segment, 0.0);
-    section_s[section.number] = stage.cost.predicted_s * part / all;
+    for (int s = section.first_segment; s < section.end_segment; ++s) {
+      add(segments[s], 1, sections[section.number]);
+    }
   }
 }
 
 // The step of stages that wait for each other's messages, the last of which is of a micro-batch.
-double staged_s(const model::Route& route, std::span<const double> section_s,
+double staged_s(const model::Route& route, std::span<const plan::SectionSeconds> sections,
                 const plan::Windows& windows, const RunPlan& run) {
-  constexpr double kForwardShare = 0.25;  // backward computes again and then has two products
   const int64_t message = plan::boundary_tensor_bytes(run.input);
   // The slowest hop: stages that do not all lie on one machine have one between machines.
   const plan::Mesh& mesh = run.input.mesh;
   const bool near = mesh.together(mesh.members_of(plan::GroupName::kPipeline)) == mesh.pipeline;
   const double hop_s = run.rates.exchange_s({near ? message : 0, near ? 0 : message});
-  return plan::pipeline_step_s(route, section_s, kForwardShare, windows, hop_s);
+  return plan::pipeline_step_s(route, sections, windows, hop_s);
 }
 
 }  // namespace
@@ -159,12 +191,12 @@ plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& r
   if (stages.size() == 1) return stages.front().cost;
   plan::Cost cost;
   const model::Route& route = run.spec_of(0).stage.route;
-  std::vector<double> section_s(static_cast<size_t>(route.sections()), 0);
+  std::vector<plan::SectionSeconds> sections(static_cast<size_t>(route.sections()));
   for (const plan::PlannedRun& stage : stages) {
-    add_seconds(stage, run.spec_of(stage.plan.mesh.rank), section_s);
+    add_seconds(stage, run.spec_of(stage.plan.mesh.rank), sections);
     cost.written_bytes += stage.cost.written_bytes;
   }
-  cost.predicted_s = staged_s(route, section_s, stages.front().plan.windows, run);
+  cost.predicted_s = staged_s(route, sections, stages.front().plan.windows, run);
   return cost;
 }
 
@@ -173,12 +205,12 @@ namespace {
 // A plan that others have to beat.
 struct Rival {
   double step_s = INFINITY;
-  int windows = 0;
+  plan::Windows windows = {0};
   size_t ops = 0;
 };
 
 Rival rival_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
-  Rival rival = {cost_of(stages, run).predicted_s, stages.front().plan.windows.count, 0};
+  Rival rival = {cost_of(stages, run).predicted_s, stages.front().plan.windows, 0};
   for (const plan::PlannedRun& stage : stages) {
     rival.ops += stage.plan.program(plan::repeated(run.input)).ops.size();
   }
@@ -199,7 +231,7 @@ struct Tried {
     constexpr double kOfWindows = 0.97, kOfMode = 1.05;
     constexpr size_t kManyOps = 10000;
     if (facts.rough || rival.ops < kManyOps) return false;
-    const double part = run.input.windows.count == rival.windows ? kOfMode : kOfWindows;
+    const double part = run.input.windows == rival.windows ? kOfMode : kOfWindows;
     const auto rough = plan_one_mode(run, options, facts, plan::rough_plan);
     return cost_of(rough, run).predicted_s >= part * rival.step_s;
   }
@@ -238,6 +270,11 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
             : plan::faster_windows(run.input, run.rates, cost_of(tried.best, run).predicted_s);
     for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
   }
+  const bool is_free = options.pipeline_schedule == config::PipelineSchedule::kAuto;
+  if (run.input.mesh.pipeline > 1 && is_free && !tried.refusal) {
+    const int count = (tried.best.empty() ? run.input : tried.of_best).windows.count;
+    tried.add({count, plan::PipelineOrder::kDelayedProducts}, run, options, facts);
+  }
   if (tried.best.empty() && !tried.refusal) return {};
   const plan::PlanInput& of = tried.best.empty() ? tried.of_refusal : tried.of_best;
   set_passes({of.windows, of.mode}, run, options, facts);
@@ -252,13 +289,16 @@ double interleaved_s(int chunks, const std::vector<plan::PlannedRun>& stages, co
   const model::Route route = model::route_of(*run.spec, run.input.mesh.pipeline, chunks);
   const auto blocks = static_cast<double>(run.spec->architecture.layers);
   const double ranks = route.ranks;
-  const double blocks_of_section = std::ceil(blocks / (ranks * chunks));
-  std::vector<double> section_s(static_cast<size_t>(route.sections()), 0);
+  const double part = std::ceil(blocks / (ranks * chunks)) / (blocks / ranks);  // of a stage
+  std::vector<plan::SectionSeconds> sections(static_cast<size_t>(route.sections()));
   for (int section = route.embeds_on_last ? 1 : 0; section < route.sections(); ++section) {
-    const double stage_s = stages[static_cast<size_t>(route.rank_of(section))].cost.predicted_s;
-    section_s[static_cast<size_t>(section)] = stage_s / (blocks / ranks) * blocks_of_section;
+    const plan::PlannedRun& stage = stages[static_cast<size_t>(route.rank_of(section))];
+    const size_t segments = run.spec_of(stage.plan.mesh.rank).segments.size();
+    for (const plan::SectionSeconds& one : segment_seconds(stage, segments)) {
+      add(one, part, sections[static_cast<size_t>(section)]);
+    }
   }
-  return staged_s(route, section_s, run.input.windows, run);
+  return staged_s(route, sections, run.input.windows, run);
 }
 
 // Numbers of chunks with which ranks would wait less, the best first, where that is worth a plan.

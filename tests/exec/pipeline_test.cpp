@@ -25,6 +25,7 @@ class Pipeline : public ::testing::Test {
   plan::PlanInput input_of(test::Draw& draw, const model::ModelSpec& whole, int stages) {
     plan::PlanInput input = test::random_input(draw, whole, stages);
     test::pass_in_windows(draw, input);
+    if (stages == 1) input.windows.order = plan::PipelineOrder::kAllForward;
     input.mesh.pipeline = stages;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     options_.overlaps = draw.coin();

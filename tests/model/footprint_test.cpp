@@ -99,6 +99,7 @@ TEST(Footprint, OperationsAreCountedFromTheProducts) {
   EXPECT_EQ(mlp.recompute_flops, 2 * tokens * 128 * 512);
   EXPECT_EQ(mlp.forward_flops, 2 * tokens * 128 * 768);
   EXPECT_EQ(mlp.backward_flops, 4 * tokens * 128 * 768);
+  EXPECT_EQ(mlp.product_flops, 2 * tokens * 128 * 768);
   const Footprint attention = footprint(spec, kAttention, shape, Recipe::kBf16, {});
   const double pairs = 2 * 2.0 * 8 * 16 * 64 * 64 / 2;  // of one of the two products, causal half
   EXPECT_EQ(attention.recompute_flops, 2 * tokens * 128 * 192 + 2 * pairs);
@@ -114,6 +115,7 @@ TEST(Footprint, AFrozenMatrixSavesItsGradientsProduct) {
   assign_offsets(spec, 1);
   const Footprint mlp = footprint(spec, kMlp, {2, 64}, Recipe::kFp32, {});
   EXPECT_EQ(mlp.backward_flops, 2.0 * 128 * 128 * 768);
+  EXPECT_EQ(mlp.product_flops, 0);
 }
 
 TEST(Footprint, AllSizesAreWholePages) {
@@ -221,6 +223,8 @@ void check_spans(const ModelSpec& spec) {
           s.forward_bytes);
     check({s.grad, s.branch, s.inner, s.rstd, s.turned_again, s.head_rstd, s.backward_scratch},
           s.backward_bytes);
+    check({s.later_grad, s.later_branch, s.later_input, s.later_inner, s.later_keys},
+          s.operand_bytes);
   }
 }
 

@@ -13,10 +13,12 @@ namespace {
 // A stage of three, whose state two ranks share.
 class BugsOfStage : public ::testing::Test {
  protected:
-  BugsOfStage(int stage, int laps, bool tied) : draw_(5), spec_(stage_of(stage, laps, tied)) {
+  BugsOfStage(int stage, int laps, bool tied,
+              PipelineOrder order = PipelineOrder::kOneForwardOneBackward)
+      : draw_(5), spec_(stage_of(stage, laps, tied)) {
     PlanInput input = test::random_input(draw_, spec_, 6);
     input.micro_batches = 8;
-    input.windows = {4, PipelineOrder::kOneForwardOneBackward};
+    input.windows = {4, order};
     input.mode = OptimizerMode::kDeferred;
     input.device.discrete = false;
     input.mesh.pipeline = 3;
@@ -141,6 +143,97 @@ TEST_F(StageBugs, ANormSumWithoutASegmentIsDecide) {
     if (one.kind == OpKind::kReduce && one.group == GroupName::kPipeline) ++one.access_begin;
   }
   expect("decide");
+}
+
+// The first stage, whose backward delays its products.
+class DelayedBugs : public BugsOfStage {
+ protected:
+  DelayedBugs() : BugsOfStage(0, 1, false, PipelineOrder::kDelayedProducts) {}
+
+  Access& access_of(const Op& of, Mode mode, ValueKind kind) {
+    for (uint32_t a = of.access_begin; a < of.access_end; ++a) {
+      Access& one = step().accesses[a];
+      if (one.mode == mode && one.value.kind == kind) return one;
+    }
+    ADD_FAILURE() << "no such access";
+    return access(of);
+  }
+  Op& back(int which) {
+    return op_that(which, [&](const Op& one) {
+      return one.kind == OpKind::kBackward && one.segment > 0 && one.part == 0;
+    });
+  }
+};
+
+TEST_F(DelayedBugs, ThePlanWithoutThemIsAccepted) {
+  const VerifyReport report = verify(plan_, spec_);
+  EXPECT_TRUE(report.ok()) << report.violations.front().text;
+  EXPECT_GT(std::ranges::count(step().ops, OpKind::kWeightGradient, &Op::kind), 8);
+}
+
+TEST_F(DelayedBugs, OperandsOfAnotherMicroBatchAreValue) {
+  access_of(op(OpKind::kWeightGradient), Mode::kRead, ValueKind::kOperands).value.index = 1;
+  expect("value");
+}
+
+TEST_F(DelayedBugs, OperandsInThePlaceOfAnotherWindowAreStale) {
+  Op& one = op(OpKind::kWeightGradient);
+  Access& operands = access_of(one, Mode::kRead, ValueKind::kOperands);
+  for (const Op& other : step().ops) {
+    if (other.kind != OpKind::kWeightGradient || other.segment != one.segment) continue;
+    const Access& others = access_of(other, Mode::kRead, ValueKind::kOperands);
+    if (others.offset == operands.offset) continue;
+    operands.offset = others.offset;
+    break;
+  }
+  expect("stale");
+}
+
+TEST_F(DelayedBugs, PartOfTheOperandsIsCoverage) {
+  access_of(op(OpKind::kWeightGradient), Mode::kRead, ValueKind::kOperands).bytes -= 4096;
+  expect("coverage");
+}
+
+TEST_F(DelayedBugs, ProductsOfAnotherSegmentAreValue) {
+  Op& one = op(OpKind::kWeightGradient);
+  one.segment = op_that(0, [&](const Op& other) {
+                  return other.kind == one.kind && other.segment != one.segment;
+                }).segment;
+  expect("value");
+}
+
+TEST_F(DelayedBugs, ABackwardWithoutOperandsIsCoverage) {
+  access_of(back(0), Mode::kWrite, ValueKind::kOperands).value = {.kind = ValueKind::kScratch};
+  expect("coverage");
+}
+
+TEST_F(DelayedBugs, ANormsGradientThatBeginsAgainIsCoverage) {
+  const Op& last = op_that(0, [&](const Op& one) {
+    return one.kind == OpKind::kBackward && one.segment > 0 && one.micro_batch == 7;
+  });
+  access_of(last, Mode::kRead, ValueKind::kNormGradient).value = {.kind = ValueKind::kScratch};
+  expect("coverage");
+}
+
+TEST_F(DelayedBugs, ProductsThatLeaveOutTheNormsAreCoverage) {
+  const Op& last = op_that(0, [&](const Op& one) {
+    return one.kind == OpKind::kWeightGradient && one.micro_batch == 7;
+  });
+  access_of(last, Mode::kRead, ValueKind::kNormGradient).value = {.kind = ValueKind::kScratch};
+  expect("coverage");
+}
+
+TEST_F(DelayedBugs, NormsThatAreTakenTooEarlyAreValue) {
+  const Op& last = op_that(0, [&](const Op& one) {
+    return one.kind == OpKind::kWeightGradient && one.micro_batch == 7;
+  });
+  --access_of(last, Mode::kRead, ValueKind::kNormGradient).value.index;
+  expect("value");
+}
+
+TEST_F(DelayedBugs, APlanThatSaysThatNothingIsDelayedIsContract) {
+  plan_.windows.order = PipelineOrder::kOneForwardOneBackward;
+  expect("contract");
 }
 
 // The last stage, with the embedding and two other sections.

@@ -196,11 +196,10 @@ inline model::ModelSpec random_stage(Draw& draw, int stages, int laps, int stage
   return stage_of(whole, stages, laps, stage, shards);
 }
 
-// Micro-batches of a pipeline, in windows.
+// Micro-batches of a pipeline of several stages, or of one, in windows.
 inline void pass_in_windows(Draw& draw, plan::PlanInput& input) {
   input.windows.count = static_cast<int>(draw.between(1, 5));
-  input.windows.order =
-      draw.coin() ? plan::PipelineOrder::kAllForward : plan::PipelineOrder::kOneForwardOneBackward;
+  input.windows.order = static_cast<plan::PipelineOrder>(draw.between(0, 2));
   input.micro_batches = input.windows.count * static_cast<int>(draw.between(1, 2));
 }
 

@@ -30,6 +30,8 @@ constexpr Mesh kStaged[] = {
     {.pipeline = 2},
     {.pipeline = 3, .windows = 2},
     {.pipeline = 2, .windows = 4, .schedule = config::PipelineSchedule::kGpipe},
+    {.pipeline = 2, .windows = 4, .schedule = config::PipelineSchedule::kZeroBubble},
+    {.tensor = 2, .pipeline = 2, .schedule = config::PipelineSchedule::kZeroBubble},
     {.data_ranks = 2, .pipeline = 2},
     {.tensor = 2, .pipeline = 3}};
 
@@ -125,6 +127,7 @@ TEST_F(ChunksOfPipelineRanks, HaveTheBitsOfOneStageAndGoOnFromIt) {
   constexpr Mesh kChunked[] = {
       {.pipeline = 2, .chunks = 2},
       {.pipeline = 2, .chunks = 2, .windows = 2, .schedule = config::PipelineSchedule::kGpipe},
+      {.pipeline = 2, .chunks = 2, .windows = 4, .schedule = config::PipelineSchedule::kZeroBubble},
       {.data_ranks = 2, .pipeline = 2, .chunks = 2, .windows = 4}};
   for (const Mesh& mesh : kChunked) {
     SCOPED_TRACE(testing::PrintToString(mesh));
