@@ -3,12 +3,12 @@
 """Compares the step that `strata plan` predicts with the measured one where a network binds.
 
     benchmarks/network_bound.py build/bindings/cli/strata [--mbit 200,500,1000] [--rounds 3] [--steps 8] [--ranks 1]
-        [--reduce-dtype fp32,bf16,int8]
+        [--sequence-length 16] [--vary reduce-dtype=fp32,bf16,int8] [--more "--context-ranks 2"]
 
 Two machines are network namespaces with a limited link between them; each has --ranks ranks and a drive
 directory of its own. A run measures machine and network; `strata plan` then plans for the profile
 that it has kept, so both figures are of one run. Rounds alternate over the rates, the ZeRO stages and
-what gradients are sent as. Needs root. Exit code 1: a prediction is off by more than 15 %, by the median
+the values of an option; --more are further options of all runs. Needs root. Exit code 1: a prediction is off by more than 15 %, by the median
 of the rounds, or the plan does not say that the network (collectives) limits the step.
 """
 
@@ -35,6 +35,11 @@ def numbers(text):
     return [int(word) for word in text.split(",")]
 
 
+def option_and_values(text):
+    name, values = text.split("=")
+    return name, values.split(",")
+
+
 class Comparison:
     def __init__(self, given, machines, folder):
         self.given, self.machines, self.folder = given, machines, folder
@@ -51,26 +56,26 @@ class Comparison:
             sys.exit(done.stdout + done.stderr)
         return done.stdout
 
-    def options(self, stage, dtype):
-        return ["--model", "model", "--sequence-length", "16", "--host-memory", self.given.host_memory,
-                "--nvme", "drive", "--offload", "nvme", "--threads", "1", "--zero-stage", str(stage),
-                "--reduce-dtype", dtype]
+    def options(self, stage, value):
+        return ["--model", "model", "--sequence-length", str(self.given.sequence_length),
+                "--host-memory", self.given.host_memory, "--nvme", "drive", "--offload", "nvme", "--threads", "1",
+                "--zero-stage", str(stage), f"--{self.given.vary[0]}", value, *self.given.more.split()]
 
-    def start(self, machine, stage, dtype):
+    def start(self, machine, stage, value):
         own = self.folder / f"machine-{machine}"
         (own / "drive").mkdir(parents=True, exist_ok=True)
         command = [*self.machines.on(machine), "sh", "-c", f'mount --bind {own}/drive drive && exec "$@"', "sh",
                    self.strata, "launch", "--nodes", "2", "--node-rank", str(machine), "--ranks", str(self.given.ranks),
                    "--rendezvous", f"{self.machines.HOSTS[0]}:29500", "--secret-file", "secret", "--",
-                   "train", *self.options(stage, dtype), "--data", str(TEXT), "--out", "run",
+                   "train", *self.options(stage, value), "--data", str(TEXT), "--out", "run",
                    "--steps", str(self.given.steps), "--schedule", "constant"]
         return subprocess.Popen(command, cwd=self.folder, text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, env=dict(os.environ, XDG_CACHE_HOME=str(own)))
 
-    def measure(self, stage, dtype):
+    def measure(self, stage, value):
         """Of one run: the median step, the plan's, what limits the plan, and the network in bytes/s."""
         shutil.rmtree(self.folder / "run", ignore_errors=True)
-        ranks = [self.start(machine, stage, dtype) for machine in (1, 0)]
+        ranks = [self.start(machine, stage, value) for machine in (1, 0)]
         said = [rank.communicate(timeout=300)[0] for rank in ranks]
         if any(rank.returncode != 0 for rank in ranks):
             sys.exit("".join(said))
@@ -80,7 +85,7 @@ class Comparison:
         # In a profile, ranks of a machine are its devices.
         text = re.sub(r"(?m)^device_count *=.*\n", "", profile.read_text())
         (self.folder / "machine.toml").write_text(f"device_count = {self.given.ranks}\n{text}")
-        plan = json.loads(self.call("plan", *self.options(stage, dtype), "--machine", "machine.toml", "--ranks",
+        plan = json.loads(self.call("plan", *self.options(stage, value), "--machine", "machine.toml", "--ranks",
                                     2 * self.given.ranks, "--json"))
         return summary, plan, machine["network_bytes_per_s"]
 
@@ -90,7 +95,9 @@ def main():
     parser.add_argument("strata", type=Path)
     parser.add_argument("--mbit", type=numbers, default=[200, 500, 1000])
     parser.add_argument("--stages", type=numbers, default=[0, 3])
-    parser.add_argument("--reduce-dtype", type=lambda text: text.split(","), default=["fp32"])
+    parser.add_argument("--sequence-length", type=int, default=16)
+    parser.add_argument("--vary", type=option_and_values, default=("reduce-dtype", ["fp32"]))
+    parser.add_argument("--more", default="")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=1)
@@ -102,11 +109,11 @@ def main():
         for _ in range(given.rounds):
             for mbit in given.mbit:
                 machines.limit(mbit)
-                for case in itertools.product(given.stages, given.reduce_dtype):
+                for case in itertools.product(given.stages, given.vary[1]):
                     found.setdefault((mbit, *case), []).append(comparison.measure(*case))
-    print("Mbit/s  stage  sent  network, MB/s   step, s: median (least to most)   strata plan, s          "
+    print("Mbit/s  stage  value  network, MB/s   step, s: median (least to most)   strata plan, s          "
           "predicted/measured   limited by")
-    for (mbit, stage, dtype), rounds in found.items():
+    for (mbit, stage, value), rounds in found.items():
         steps = [summary["median_step_s"] for summary, _, _ in rounds]
         plans = [plan["predicted_step_s"] for _, plan, _ in rounds]
         shares = [plan / step for plan, step in zip(plans, steps)]
@@ -115,7 +122,7 @@ def main():
         share = statistics.median(shares)
         is_right = abs(share - 1) <= MOST_OFF and limits == ["collectives"]
         wrong += not is_right
-        print(f"{mbit:6}  {stage:5}  {dtype}  {min(rates):6.1f} to {max(rates):5.1f}   {statistics.median(steps):6.3f} "
+        print(f"{mbit:6}  {stage:5}  {value}  {min(rates):6.1f} to {max(rates):5.1f}   {statistics.median(steps):6.3f} "
               f"({min(steps):.3f} to {max(steps):.3f})         {statistics.median(plans):6.3f} ({min(plans):.3f} to "
               f"{max(plans):.3f})   {share:.2f} ({min(shares):.2f} to {max(shares):.2f})  {', '.join(limits)}"
               f"{'' if is_right else '  WRONG'}")

@@ -39,6 +39,7 @@
   OP(position_backward, PositionBackward)      \
   OP(linear_cross_entropy, LinearCrossEntropy) \
   OP(gather_rows, GatherRows)                  \
+  OP(copy_rows, CopyRows)                      \
   OP(add_residual, AddResidual)                \
   OP(add, Add)                                 \
   OP(fill, Fill)                               \

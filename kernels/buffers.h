@@ -228,6 +228,12 @@ void each_buffer(GatherRows& op, const Visit& visit) {
 }
 
 template <typename Visit>
+void each_buffer(CopyRows& op, const Visit& visit) {
+  visit(op.x, rows_bytes(op.rows, op.row_bytes, op.x_stride, 1), false);
+  visit(op.y, rows_bytes(op.rows, op.row_bytes, op.y_stride, 1), true);
+}
+
+template <typename Visit>
 void each_buffer(AddResidual& op, const Visit& visit) {
   const int64_t width = bytes_of(op.dtype);
   visit(op.x, op.count * width, false);

@@ -17,13 +17,22 @@ struct ContextPart {
   bool operator==(const ContextPart&) const = default;
 
   // Below, `length` is T.
-  int64_t piece(int64_t length) const { return ranks == 1 ? length : length / 2; }
+  constexpr int64_t piece(int64_t length) const { return ranks == 1 ? length : length / 2; }
 
   // The position in its sequence of a rank's token.
-  int64_t position(int64_t token, int64_t length) const {
+  constexpr int64_t position(int64_t token, int64_t length) const {
     const int64_t piece_length = piece(length);
     const bool early = token < piece_length;
     return early ? rank * piece_length + token : (2 * ranks - 2 - rank) * piece_length + token;
+  }
+
+  // The rank's token that has a position, or -1: another rank has it, or nobody.
+  constexpr int64_t token(int64_t position, int64_t length) const {
+    const int64_t piece_length = piece(length);
+    const int64_t at = position / piece_length;
+    if (at == rank) return position % piece_length;
+    const bool late = ranks > 1 && at == 2 * ranks - 1 - rank;
+    return late ? piece_length + position % piece_length : -1;
   }
 
   // Where the key of a position of sequence b of B is.

@@ -19,7 +19,7 @@ struct DeviceDescription {
   KernelSet kernels = KernelSet::kCpu;
   int threads = 1;  // that run its kernels
   DType interior = DType::kF32;
-  bool contexts = true;  // attention takes a part of each sequence (kernels/context.h)
+  bool contexts = true;  // attention takes queries of a part of a sequence (kernels/context.h)
   bool row_sums = true;  // norms take sums of other ranks' columns (kernels/norm.h)
 
   // Limits of its ops. The width of an activation's row is a multiple of column_multiple.

@@ -11,7 +11,11 @@
 //   y         [B, row_bytes]    out   overlaps no input
 //   B = rows, T = length
 //
-// A copy: the roof is memory bandwidth.
+// Parts of rows that lie at equal distances:  y[i] = x[i],  i < rows
+//
+//   x, y      [rows, row_bytes], rows x_stride and y_stride bytes apart; y overlaps no input
+//
+// Both are copies: the roof is memory bandwidth.
 namespace strata::kernels {
 
 struct GatherRows {
@@ -22,6 +26,15 @@ struct GatherRows {
   const void* x = nullptr;
   const int32_t* position = nullptr;
   void* y = nullptr;
+};
+
+struct CopyRows {
+  int64_t rows = 0;
+  int64_t row_bytes = 0;
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  void* y = nullptr;
+  int64_t y_stride = 0;
 };
 
 }  // namespace strata::kernels

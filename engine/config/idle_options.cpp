@@ -41,6 +41,10 @@ bool has_one_rank(const Options& options) {
   return options.ranks == 1;
 }
 
+bool has_whole_sequences(const Options& options) {
+  return options.context_ranks == 1 && options.mesh.empty();
+}
+
 bool has_one_stage(const Options& options) {
   return options.pipeline_ranks == 1;
 }
@@ -135,6 +139,8 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank has all of every block (give --ranks N)"},
     {kOfSteps, "context-ranks", has_one_rank, kHarmless,
      "a single rank has whole sequences (give --ranks N)"},
+    {kOfSteps, "context-exchange", has_whole_sequences, kHarmless,
+     "each rank has whole sequences (give --context-ranks N)"},
     {kOfSteps, "pipeline-ranks", has_one_rank, kHarmless,
      "a single rank has all blocks (give --ranks N)"},
     {kOfSteps, "pipeline-chunks", has_one_stage, kHarmless,

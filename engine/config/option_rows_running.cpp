@@ -18,6 +18,7 @@ constexpr auto kActivations = words<Activations::kKeep>("auto", "recompute", "ke
 constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "threads");
 constexpr auto kCollectives = words<Collectives::kMpi>("tcp", "mpi");
 constexpr auto kReduceDtypes = words<Payload::kMxInt8>("fp32", "bf16", "int8");
+constexpr auto kContextExchanges = words<ContextExchange::kHeads>("auto", "keys", "heads");
 constexpr auto kPipelineSchedules =
     words<PipelineSchedule::kGpipe>("auto", "1f1b", "zero-bubble", "gpipe");
 constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
@@ -114,6 +115,10 @@ constexpr OptionRow kRunning[] = {
      "Ranks that slice every block among them and train on the same data; N divides --ranks."},
     {"context-ranks", kInt, &O::context_ranks, kStep, kRanks, "N", "", up_to(4096), "",
      "Ranks that each have a part of every sequence; 2 x N divides --sequence-length."},
+    {"context-exchange", kEnum, enum_field<&O::context_exchange>(), kStep, kRanks, "", "", kAny, "",
+     "What context ranks exchange for attention: all keys and values, or heads, of which each rank "
+     "then has some for all tokens; auto is what sends less.",
+     kContextExchanges},
     {"pipeline-ranks", kInt, &O::pipeline_ranks, kStep, kRanks, "N", "", up_to(4096), "",
      "Ranks that divide the blocks among them and train on the same data; N divides --ranks."},
     {"pipeline-chunks", kInt, &O::pipeline_chunks, kStep, kRanks, "N", "", up_to(64), "the fastest",

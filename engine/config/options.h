@@ -52,6 +52,7 @@ enum class Activations : uint8_t { kAuto, kRecompute, kKeep };
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 // What ranks that are processes exchange by.
 enum class Collectives : uint8_t { kTcp, kMpi };
+enum class ContextExchange : uint8_t { kAuto, kKeys, kHeads };
 enum class PipelineSchedule : uint8_t { kAuto, k1f1b, kZeroBubble, kGpipe };
 enum class ExportDtype : uint8_t { kSource, kFp32 };
 
@@ -140,8 +141,9 @@ struct Options {
   int64_t zero_stage = 3;
   Payload reduce_dtype = Payload::kF32;  // of gradients on their way to other ranks
   Collectives collectives = Collectives::kTcp;
-  int64_t tensor_ranks = 1;      // ranks that slice every block among them and have the same data
-  int64_t context_ranks = 1;     // ranks that each have a part of every sequence
+  int64_t tensor_ranks = 1;   // ranks that slice every block among them and have the same data
+  int64_t context_ranks = 1;  // ranks that each have a part of every sequence
+  ContextExchange context_exchange = ContextExchange::kAuto;
   int64_t pipeline_ranks = 1;    // ranks that divide the blocks, and have the same data
   int64_t pipeline_chunks = 0;   // of each of these ranks; 0: the planner chooses
   int64_t pipeline_windows = 0;  // of a step's micro-batches; 0: the planner chooses

@@ -94,6 +94,15 @@ void BouncedGroup::add(Stream& stream, const Way& way, const Piece& piece, bool 
       return add_parts(stream, piece, 0, way.parts, to_device);
     case Moved::kSum:
       stream.copies.push_back({piece.value.out + piece.first, own_part(piece), piece.bytes});
+      return;
+    case Moved::kSent:
+      return add_parts(stream, piece, 0, size(), to_device);
+    case Moved::kReceived: {
+      Piece received = piece;
+      received.value.parts = piece.value.out;
+      received.buffer += size() * piece.bytes;
+      add_parts(stream, received, 0, size(), to_device);
+    }
   }
 }
 
@@ -191,6 +200,18 @@ void BouncedGroup::all_reduce_sum(float* values, int64_t count, Payload payload)
   pass({}, [&](const Pieces& pieces) {
     for (const Piece& piece : pieces) {
       group_.all_reduce_sum(floats_at(piece.buffer), piece.bytes / kWidth, payload);
+    }
+  });
+}
+
+// In the buffer, what is received lies behind what is sent.
+void BouncedGroup::all_to_all(const comm::AllToAll& exchange) {
+  auto* send = static_cast<std::byte*>(const_cast<void*>(exchange.send));  // only read
+  values_.push_back({send, exchange.part_bytes, static_cast<std::byte*>(exchange.receive)});
+  const Way way = {.parts = 2 * size(), .down = Moved::kSent, .up = Moved::kReceived};
+  pass(way, [&](const Pieces& pieces) {
+    for (const Piece& piece : pieces) {
+      group_.all_to_all({piece.buffer, piece.buffer + size() * piece.bytes, piece.bytes});
     }
   });
 }

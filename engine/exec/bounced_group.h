@@ -44,6 +44,7 @@ class BouncedGroup : public comm::Group {
   void reduce_chunks(std::span<const comm::ReduceRange> ranges, Payload payload) override;
   using comm::Group::all_reduce_sum;
   void all_reduce_sum(float* values, int64_t count, Payload payload) override;
+  void all_to_all(const comm::AllToAll& exchange) override;
   void send(const comm::Message& message) override;
   void recv(const comm::Message& message) override;
 
@@ -54,7 +55,6 @@ class BouncedGroup : public comm::Group {
   void broadcast(void* data, int64_t bytes, int root) override {
     group_.broadcast(data, bytes, root);
   }
-  void all_to_all(const comm::AllToAll& exchange) override { group_.all_to_all(exchange); }
   void barrier() override { group_.barrier(); }
   void abort(const std::string& reason) override { group_.abort(reason); }
 
@@ -79,7 +79,7 @@ class BouncedGroup : public comm::Group {
   };
   using Pieces = std::vector<Piece>;
   // What of a piece is copied to or from the device.
-  enum class Moved : uint8_t { kNothing, kOwn, kOthers, kAll, kSum };
+  enum class Moved : uint8_t { kNothing, kOwn, kOthers, kAll, kSum, kSent, kReceived };
   // How values pass the buffer.
   struct Way {
     int parts = 1;

@@ -194,6 +194,7 @@ class Executor::Impl {
   void run_copy(const plan::Op& op, const Instance& instance);
   void run_between_ranks(const plan::Op& op, Instance& instance);
   void run_gather(const plan::Op& op, const Instance& instance);
+  void run_all_to_all(const plan::Op& op, const Instance& instance);
   void run_reduce(const plan::Op& op, const Instance& instance);
   void gather_values(const plan::Op& op, const plan::Program& program);
   void sum_to_own(const plan::Op& op, const plan::Program& program);

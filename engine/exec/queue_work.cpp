@@ -75,6 +75,7 @@ void Executor::Impl::execute(const plan::Op& op, Instance& instance) {
       return run_copy(op, instance);
     case plan::OpKind::kGather:
     case plan::OpKind::kReduce:
+    case plan::OpKind::kAllToAll:
     case plan::OpKind::kSend:
     case plan::OpKind::kRecv:
       return run_between_ranks(op, instance);

@@ -56,6 +56,11 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.norm_sums = either(ValueKind::kNormSums);
   call.keys = either(ValueKind::kKeys);
   call.key_grads = either(ValueKind::kKeyGradient);
+  for (const ValueKind kind : {ValueKind::kHeads, ValueKind::kAttended, ValueKind::kHeadsGradient,
+                               ValueKind::kAttendedGradient}) {
+    if (std::byte* sent = pointer(Mode::kWrite, kind)) call.sent = sent;
+    if (const std::byte* received = pointer(Mode::kRead, kind)) call.received = received;
+  }
   call.operands = either_bytes(ValueKind::kOperands);
   call.norm_grads = either(ValueKind::kNormGradient);
   if (call.norm_grads != nullptr && backward) {

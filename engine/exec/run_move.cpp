@@ -32,6 +32,8 @@ void Executor::Impl::run_between_ranks(const plan::Op& op, Instance& instance) {
     run_gather(op, instance);
   } else if (op.kind == plan::OpKind::kReduce) {
     run_reduce(op, instance);
+  } else if (op.kind == plan::OpKind::kAllToAll) {
+    run_all_to_all(op, instance);
   } else {
     run_message(op, instance);
   }
@@ -67,6 +69,14 @@ void Executor::Impl::run_gather(const plan::Op& op, const Instance& instance) {
     gather_scratch_.push_back({segment + chunk.offset * width, plan_.layout.part_numel(c) * width});
   }
   group.gather_chunks(gather_scratch_);
+}
+
+void Executor::Impl::run_all_to_all(const plan::Op& op, const Instance& instance) {
+  const plan::Program& program = program_of(instance);
+  const Access& sent = program.accesses_of(op)[0];
+  const Access& received = program.accesses_of(op)[1];
+  comm::Group& group = open_group(op, program);
+  group.all_to_all({at(sent), at(received), sent.bytes / group.size()});
 }
 
 // Own keys or scores are in their place among those of all; own rows may lie elsewhere.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/exec/segment_compute_attention.h"
 #include "engine/exec/segment_compute_ops.h"
 
 namespace strata::exec {
@@ -79,7 +80,7 @@ void SegmentCompute::forward(const SegmentCall& call) const {
   std::byte* interior = call.interior != nullptr ? static_cast<std::byte*>(call.interior)
                                                  : c.workspace_bytes(c.layout.own_interior);
   STRATA_CHECK(call.output != nullptr || call.branch != nullptr || call.keys != nullptr ||
-               call.projected != nullptr);
+               call.projected != nullptr || call.sent != nullptr);
   c.segment.kind == SegmentKind::kEmbedding ? embedding_forward(c) : run_block(c, interior);
 }
 
@@ -87,6 +88,9 @@ void SegmentCompute::run_block(const SegmentContext& c, std::byte* interior) con
   const bool attends = c.segment.kind == SegmentKind::kAttention;
   STRATA_CHECK(attends || c.segment.kind == SegmentKind::kMlp);
   if (c.call.part < c.parts.forward_branch()) {
+    if (c.parts.swaps_heads) {
+      return c.call.part == 0 ? heads_forward(c, interior) : whole_forward(c, interior);
+    }
     return c.parts.shares_keys ? keys_forward(c) : norms_forward(c);
   }
   const bool ends = ends_before_output(c);
@@ -109,6 +113,9 @@ void SegmentCompute::backward(const SegmentCall& call) const {
   if (call.norm_grads != nullptr && call.grad_first) zero_norms(c);
   if (call.part < c.parts.backward_branch()) return finish_branch_sum_grad(c);
   if (call.part > c.parts.backward_first()) return own_branch_grad(c);
+  if (c.parts.swaps_heads && call.part < c.parts.backward_first()) {
+    return call.part == c.parts.backward_branch() ? heads_backward(c) : whole_backward(c);
+  }
   if (c.parts.shares_keys && call.part < c.parts.backward_first()) return keys_backward(c);
   if (c.parts.sums_norms && call.part < c.parts.backward_first()) return norms_backward(c);
   if (c.segment.kind == SegmentKind::kEmbedding) {

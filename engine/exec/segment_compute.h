@@ -42,11 +42,13 @@ namespace strata::exec {
 //                    Part 0 of forward writes own ones, others read all
 //   key_grads        the same of their gradients: the last part of backward writes all, the next
 //                    changes own ones
+//   sent, received   blocks for each context rank, and of each, where ranks swap heads: of
+//                    model::swapped_head_bytes or swapped_attended_bytes; also of gradients
 //   operands         Footprint::operand_bytes. A part of backward with products writes what they
 //                    read, where they are delayed, and weight_gradient() reads it
 //   norm_grads       [Footprint::norm_gradient_bytes / 4] f32 of model::trained_norms, each after
-//                    the one before. A backward that delays its products adds to them, with grad_first; the
-//                    weight_gradient() that ends the sum has them, others have null
+//                    the one before. A backward that delays its products adds to them, with
+//                    grad_first; the weight_gradient() that ends the sum has them, others have null
 //   workspace        Footprint::{forward,recompute,backward}_workspace_bytes of the op; loss takes
 //                    backward's, loss_forward and logits take forward's
 //   tokens, targets  [N] i32; a target of -1 does not count. With BatchShape::documents, [N] i32 of
@@ -76,6 +78,8 @@ struct SegmentCall {
   float* norm_sums = nullptr;
   float* keys = nullptr;
   float* key_grads = nullptr;
+  void* sent = nullptr;
+  const void* received = nullptr;
   void* operands = nullptr;
   float* norm_grads = nullptr;
   void* workspace = nullptr;

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention segment: out = x + norm(attention(rope(norm(norm(x) Wqk)), norm(x) Wv) Wo). Each of the
 // norms is optional.
-#include <array>
-#include <cmath>
+#include "engine/exec/segment_compute_attention.h"
 
-#include "engine/exec/segment_compute_ops.h"
+#include <array>
 
 namespace strata::exec {
-namespace {
 
 using kernels::ConstInterior;
 using kernels::Interior;
 using model::ParameterRole;
 using model::QkNorm;
-
-// q, k and v, or their gradients, with the elements between their tokens.
-struct Columns {
-  Interior q;
-  Interior k;
-  Interior v;
-  int64_t q_stride;
-  int64_t k_stride;
-  int64_t v_stride;
-};
 
 Columns columns_of(const SegmentContext& context, Interior base) {
   const model::Architecture& a = context.architecture;
@@ -31,17 +19,14 @@ Columns columns_of(const SegmentContext& context, Interior base) {
   return {base, k, k + a.kv_heads * a.head_size, width, width, width};
 }
 
+namespace {
+
 // Own q, and k and v of all context ranks.
 Columns shared_columns(const SegmentContext& context, Interior q, float* keys) {
   const model::Architecture& a = context.architecture;
   const Interior k = {keys, DType::kF32};
   const int64_t width = context.keys_width();
   return {q, k, k + a.kv_heads * a.head_size, context.layout.width, width, width};
-}
-
-float score_scale(const model::Architecture& a) {
-  const double scalar = a.score_scalar > 0 ? a.score_scalar : static_cast<double>(a.head_size);
-  return static_cast<float>(1.0 / std::sqrt(scalar));
 }
 
 // Rotates heads that are adjacent.
@@ -149,9 +134,8 @@ void norm_heads_back(const SegmentContext& context, const HeadNorm& norm, ConstI
                                  .all_sums = norm.all_sums});
 }
 
-// q, k and v as attention reads them: rotated in place, or, when q and k are normed first, written
-// to `turned`, because the norms' backward needs their inputs. `sums`: those of the norms, where
-// tensor ranks add them up.
+}  // namespace
+
 Columns turn(const SegmentContext& context, Interior projected, Interior turned, float* rstd,
              const float* sums) {
   const model::Architecture& a = context.architecture;
@@ -170,21 +154,6 @@ Columns turn(const SegmentContext& context, Interior projected, Interior turned,
   return {turned, turned + a.heads * a.head_size, columns.v, width, width, columns.v_stride};
 }
 
-// The same of own q alone, with the keys and values of all context ranks.
-Columns turn_query(const SegmentContext& context, Interior projected, Interior turned) {
-  const model::Architecture& a = context.architecture;
-  const int64_t width = context.layout.width;
-  Interior q = projected;
-  if (a.block.qk_norm != QkNorm::kNone) {
-    norm_heads(context, head_norms(context)[0], projected, width, turned, width, nullptr);
-    q = turned;
-  }
-  rotate(context, a.heads, q, width, false);
-  return shared_columns(context, q, context.call.keys);
-}
-
-// Turns gradients of rotated q and k into those of the projections, in place; where tensor ranks
-// add up sums, only into those of normed q and k, with own sums.
 void turn_back(const SegmentContext& context, ConstInterior projected, const float* rstd,
                Interior grad_projected) {
   const model::Architecture& a = context.architecture;
@@ -198,20 +167,19 @@ void turn_back(const SegmentContext& context, ConstInterior projected, const flo
   }
 }
 
-// Forward or backward of attention, with q, k and v.
-template <typename Op>
-Op attention_of(const SegmentContext& context, const Columns& in) {
+namespace {
+
+// The same of own q alone, with the keys and values of all context ranks.
+Columns turn_query(const SegmentContext& context, Interior projected, Interior turned) {
   const model::Architecture& a = context.architecture;
-  Op op = model::attention_shape<Op>(a, context.shape, context.segment.layer);
-  op.starts = context.starts();
-  op.scale = score_scale(a);
-  op.q = in.q;
-  op.q_stride = in.q_stride;
-  op.k = in.k;
-  op.k_stride = in.k_stride;
-  op.v = in.v;
-  op.v_stride = in.v_stride;
-  return op;
+  const int64_t width = context.layout.width;
+  Interior q = projected;
+  if (a.block.qk_norm != QkNorm::kNone) {
+    norm_heads(context, head_norms(context)[0], projected, width, turned, width, nullptr);
+    q = turned;
+  }
+  rotate(context, a.heads, q, width, false);
+  return shared_columns(context, q, context.call.keys);
 }
 
 // Over the keys and values of earlier passes, to which those of the new tokens are added.
@@ -302,17 +270,15 @@ void take_projected(const SegmentContext& context, std::byte* interior) {
   context.queue.copy(floats_part(interior, layout.norm_sums), context.call.norm_sums, sums);
 }
 
-}  // namespace
-
-void attention_forward(const SegmentContext& context, std::byte* interior) {
-  const model::Architecture& a = context.architecture;
+// Fills `attended`.
+void attend_here(const SegmentContext& context, std::byte* interior) {
   const model::SegmentLayout& layout = context.layout;
   const Interior projected = context.part(interior, layout.projected);
-
   if (context.parts.sums_norms) {
     take_projected(context, interior);
   } else {
-    project(context, {layout.into, a.hidden, layout.width, layout.forward_scratch},
+    project(context,
+            {layout.into, context.architecture.hidden, layout.width, layout.forward_scratch},
             branch_input(context, context.workspace(layout.normed), nullptr), projected);
   }
   const Interior turned = context.workspace(layout.turned);
@@ -320,6 +286,14 @@ void attention_forward(const SegmentContext& context, std::byte* interior) {
                                                : turn(context, projected, turned, nullptr,
                                                       floats_part(interior, layout.norm_sums));
   attend(context, interior, in);
+}
+
+}  // namespace
+
+void attention_forward(const SegmentContext& context, std::byte* interior) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  context.parts.swaps_heads ? take_attended(context, interior) : attend_here(context, interior);
   if (ends_before_output(context)) return;
   project(context, branch_operands(context, a.heads * a.head_size, layout.forward_scratch),
           context.part(interior, layout.attended), branch_output(context, interior));
@@ -335,13 +309,14 @@ void attention_backward(const SegmentContext& context) {
   const Interior projected = context.part(interior, layout.projected);
   const Interior attended = context.part(interior, layout.attended);
 
-  const bool shares_keys = context.parts.shares_keys;
+  const bool shares_keys = context.parts.shares_keys, swaps_heads = context.parts.swaps_heads;
   const ConstInterior grad_branch = branch_output_grad(context, context.workspace(layout.grad));
   hold(context, attended, layout.later_branch);
   project_weight_grad(context, out_of, grad_branch, attended);
-  if (!shares_keys && needs_no_input_grad(context)) return;
+  if (!shares_keys && !swaps_heads && needs_no_input_grad(context)) return;
   const Interior grad_attended = context.workspace(layout.branch);
   project_input_grad(context, out_of, grad_branch, grad_attended);
+  if (swaps_heads) return give_attended_grad(context, grad_attended);
 
   const Interior grad_projected = context.operand_or(layout.inner, layout.later_inner);
   if (shares_keys) {

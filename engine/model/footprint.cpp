@@ -68,8 +68,9 @@ void add_block_flops(const ModelSpec& spec, int index, const SegmentLayout& layo
   result.product_flops = weight_gradient_flops(shape, layout.into, a.hidden) +
                          weight_gradient_flops(shape, layout.keys, a.hidden) +
                          weight_gradient_flops(shape, layout.out_of, inner);
-  if (!parts_of(spec, shape, index).sums_norms) return;
-  result.key_flops = product_flops(shape, layout.into, a.hidden);
+  const Parts parts = parts_of(spec, shape, index);
+  if (!parts.sums_norms && !parts.swaps_heads) return;
+  result.key_flops = parts.swaps_heads ? into : product_flops(shape, layout.into, a.hidden);
   result.forward_flops -= result.key_flops;
   result.recompute_flops -= result.key_flops;
 }
@@ -81,10 +82,12 @@ Parts parts_of(const ModelSpec& spec, const BatchShape& shape, int segment) {
   const bool attends = kind == SegmentKind::kAttention;
   const bool slices = spec.tensor.ranks > 1;
   const bool block = attends || kind == SegmentKind::kMlp;
-  const bool shares_keys = attends && shape.context.ranks > 1;
+  const bool of_contexts = attends && shape.context.ranks > 1;
+  const bool shares_keys = of_contexts && !shape.swaps_heads;
   const bool norms_heads = spec.architecture.block.qk_norm == QkNorm::kProjection;
   return {.shares_keys = shares_keys,
-          .sums_norms = attends && slices && norms_heads && !shares_keys,
+          .swaps_heads = of_contexts && shape.swaps_heads,
+          .sums_norms = attends && slices && norms_heads && !of_contexts,
           .sums_branch = block && slices,
           .norms_branch = block && slices && spec.architecture.block.post_norm,
           .sums_rows = kind == SegmentKind::kEmbedding && slices,
@@ -111,6 +114,30 @@ int64_t own_score_bytes(const BatchShape& shape) {
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape) {
   const Architecture& a = spec.architecture;
   return shape.tokens() * 2 * a.kv_heads * a.head_size * int64_t{4};
+}
+
+bool can_swap_heads(const Architecture& a, int64_t ranks) {
+  return ranks > 1 && a.heads % ranks == 0 && a.kv_heads % ranks == 0;
+}
+
+// Of a token and D, to the other ranks: all heads twice and keys and values, without those that
+// stay; or keys and values to each.
+bool should_swap_heads(const Architecture& a, int64_t ranks) {
+  return can_swap_heads(a, ranks) && 2 * (a.heads + a.kv_heads) < 2 * a.kv_heads * ranks;
+}
+
+int64_t swapped_head_bytes(const ModelSpec& spec, const BatchShape& shape,
+                           const kernels::DeviceDescription& device) {
+  const Architecture& a = spec.architecture;
+  const int64_t columns = (a.heads + 2 * a.kv_heads) * a.head_size / shape.context.ranks;
+  const int64_t starts = shape.documents ? shape.tokens() * int64_t{4} : 0;
+  return shape.tokens() * columns * bytes_of(device.interior) + starts;
+}
+
+int64_t swapped_attended_bytes(const ModelSpec& spec, const BatchShape& shape,
+                               const kernels::DeviceDescription& device) {
+  const Architecture& a = spec.architecture;
+  return shape.tokens() * a.heads * a.head_size / shape.context.ranks * bytes_of(device.interior);
 }
 
 int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape) {
@@ -227,14 +254,26 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
                                     : "the kernels of the device do not exchange (leave "
                                       "--tensor-ranks out, or use --device cpu)"));
   }
-  if (shape.context.ranks > 1 && (!device.contexts || device.interior != DType::kF32)) {
-    throw Error(
-        ErrorCode::kConfig,
-        fmt::format("context-ranks: {}: the kernels of device {} do not attend to a part of "
-                    "a sequence (use --device cpu, or leave --context-ranks out)",
-                    shape.context.ranks, device.name));
-  }
   const Architecture& a = spec.architecture;
+  const bool can_swap = can_swap_heads(a, shape.context.ranks);
+  if (shape.swaps_heads && !can_swap) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("context-exchange: heads: {} context ranks do not divide the {} heads "
+                            "and {} key heads of a rank (give --context-exchange keys, or other "
+                            "ranks)",
+                            shape.context.ranks, a.heads, a.kv_heads));
+  }
+  if (shape.context.ranks > 1 && !shape.swaps_heads &&
+      (!device.contexts || device.interior != DType::kF32)) {
+    throw Error(ErrorCode::kConfig,
+                fmt::format("context-ranks: {}: the kernels of device {} attend to whole sequences "
+                            "alone, {} (use --device cpu, or {})",
+                            shape.context.ranks, device.name,
+                            can_swap ? "which --context-exchange keys cuts"
+                                     : "and context ranks have these where they divide the heads "
+                                       "and the key heads",
+                            can_swap ? "leave that out" : "another --context-ranks"));
+  }
   const auto refuse = [&](const char* what, int64_t is, const std::string& limit) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("model: {} of {}: the kernels of device {} take {} (use another "

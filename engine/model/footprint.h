@@ -25,6 +25,7 @@ struct BatchShape {
   int64_t cache_rows = 0;
   int64_t cache_positions = 0;
   kernels::ContextPart context = {};
+  bool swaps_heads = false;  // between context ranks: Parts::swaps_heads
   int64_t tokens() const { return rows * length; }
   bool is_cached() const { return cache_rows > 0; }
   int64_t positions() const { return is_cached() ? cache_positions : length; }
@@ -37,6 +38,10 @@ struct BatchShape {
 //   shares_keys   attention of context ranks. Forward: part 0 computes own keys and values, which
 //                 are gathered. Backward: the last part goes down to the gradients of all keys and
 //                 values, of whose sums each rank gets its own
+//   swaps_heads   the same, where ranks exchange heads instead: part 0 computes q, k and v of own
+//                 tokens, from which each rank gets those of its heads; part 1 attends to all
+//                 tokens with own heads, and each rank gets what its tokens attend to. Backward is
+//                 down to the gradient of that, then attention's, then that of the products
 //   sums_norms    attention of a tensor slice, where norms of q and k run over all heads (and ranks
 //                 do not share keys). Forward: part 0 computes q, k and v of own heads and sums of
 //                 squares, which are added up. Backward: the last part but a norm's goes down to
@@ -55,6 +60,7 @@ struct BatchShape {
 // Forward does the parts in ascending order, backward in descending order.
 struct Parts {
   bool shares_keys = false;
+  bool swaps_heads = false;
   bool sums_norms = false;
   bool sums_branch = false;
   bool norms_branch = false;
@@ -67,10 +73,15 @@ struct Parts {
   }
   constexpr int loss_last() const { return shares_scores ? 2 : 0; }
   constexpr int evaluate_last() const { return shares_scores ? 1 : 0; }
-  static constexpr int kMost = 4;  // parts of an op
+  static constexpr int kMost = 5;  // parts of an op
   // Where the branch is computed, where its gradient comes in, and where the gradients of its first
   // products are.
-  constexpr int forward_branch() const { return shares_keys || sums_norms ? 1 : 0; }
+  constexpr int forward_branch() const {
+    return swaps_heads ? 2 : shares_keys || sums_norms ? 1 : 0;
+  }
+  // The parts of forward that fill an interior.
+  constexpr int first_filling() const { return swaps_heads ? 0 : forward_branch(); }
+  constexpr int last_filling() const { return norms_branch ? last() : forward_branch(); }
   int backward_first() const { return backward_last() - (norms_branch ? 1 : 0); }
   int backward_branch() const { return sums_branch ? 1 : 0; }
 };
@@ -90,6 +101,19 @@ int64_t own_score_bytes(const BatchShape& shape);
 
 // Bytes of a rank's own keys and values of one micro-batch, where they are shared: [N, 2KD] f32.
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape);
+
+// Whether context ranks can swap the heads of a layer, of which each gets as many; and whether they
+// send fewer bytes so than by gathering keys and values.
+bool can_swap_heads(const Architecture& architecture, int64_t ranks);
+bool should_swap_heads(const Architecture& architecture, int64_t ranks);
+
+// Bytes of what one rank sends another of one micro-batch where they swap heads: q, k and v, [N,
+// (H+2K)D / ranks], and where documents start, [N] i32; and attended, [N, HD / ranks]; in the
+// device's interior type.
+int64_t swapped_head_bytes(const ModelSpec& spec, const BatchShape& shape,
+                           const kernels::DeviceDescription& device);
+int64_t swapped_attended_bytes(const ModelSpec& spec, const BatchShape& shape,
+                               const kernels::DeviceDescription& device);
 
 // Bytes of q, k and v of own heads of one micro-batch, [N, (H+2K)D] f32, and of the sums of the
 // norms of q and k, [2, N] f32, where Parts::sums_norms.
@@ -150,7 +174,7 @@ struct Footprint {
   int64_t backward_workspace_bytes = 0;   // also of products that a backward delays
   int64_t operand_bytes = 0;              // what such a backward leaves for them
   int64_t norm_gradient_bytes = 0;        // the sums of gradients of norms, meanwhile; no pages
-  double key_flops = 0;        // of the part before keys are gathered; not among the others
+  double key_flops = 0;                   // of the parts before the branch; not among the others
   double forward_flops = 0;    // of one micro-batch; for the head: only the forward of the loss
   double recompute_flops = 0;  // to rebuild the interior from the boundary input
   double backward_flops = 0;   // given the interior; for the head: forward+backward (Loss)

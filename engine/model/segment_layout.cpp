@@ -45,6 +45,7 @@ struct Shapes {
   const TensorSlice tensor;
   const int64_t rows;  // of a boundary tensor
   const bool sums_norms;
+  const bool swaps_heads;
 
   int64_t tokens() const { return batch.tokens(); }
   int64_t heads_width() const { return a.heads * a.head_size; }
@@ -87,7 +88,8 @@ struct Shapes {
   }
   // How many numbers of a row a norm's backward reads from its forward.
   int64_t norm_numbers() const { return tokens() * (a.norm == Norm::kLayer ? 2 : 1); }
-  bool shares_keys() const { return batch.context.ranks > 1; }  // of attention
+  // Of attention
+  bool shares_keys() const { return batch.context.ranks > 1 && !swaps_heads; }
   int64_t keys_width() const { return 2 * a.kv_heads * a.head_size; }
   int64_t qk_norm_scratch() const {
     if (a.block.qk_norm == QkNorm::kNone) return 0;
@@ -211,10 +213,20 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   const auto backward_op = attention_shape<kernels::AttentionBackward>(a, s.batch, segment.layer);
   const bool qk_norm = a.block.qk_norm != QkNorm::kNone;
   const int64_t turned = s.tokens() * (a.heads + a.kv_heads) * a.head_size;
+  // Where ranks swap heads, q, k and v of own tokens are wanted again for their norms alone.
+  const bool keeps_projected = !s.swaps_heads || qk_norm;
   Packer interior(s.device);
-  layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
+  if (keeps_projected)
+    layout.projected = interior.add(s.tokens() * layout.width, s.device.interior);
   layout.attended = interior.add(s.tokens() * s.heads_width(), s.device.interior);
   layout.log_sum_exp = interior.add_floats(s.tokens() * a.heads);
+  if (s.swaps_heads) {
+    layout.whole_heads = interior.add(s.tokens() * layout.width, s.device.interior);
+    layout.whole_attended = interior.add(s.tokens() * s.heads_width(), s.device.interior);
+    if (s.batch.documents) {
+      layout.whole_starts = interior.add(s.tokens() * s.batch.context.ranks, DType::kF32);
+    }
+  }
   if (s.sums_norms) layout.norm_sums = interior.add(norm_sum_bytes(s.batch));
   lay_post_norm(layout, s, interior);
   layout.interior_bytes = interior.pages();
@@ -222,6 +234,7 @@ void lay_attention(SegmentLayout& layout, const Segment& segment, const Shapes& 
   Packer forward(s.device);
   layout.normed = forward.add(s.tokens() * a.hidden, s.device.interior);
   if (qk_norm) layout.turned = forward.add(turned, s.device.interior);
+  if (!keeps_projected) layout.turned = forward.add(s.tokens() * layout.width, s.device.interior);
   layout.forward_scratch = forward.add(
       std::max({s.product_scratch(layout.into, a.hidden, false),
                 s.product_scratch(layout.keys, a.hidden, false),
@@ -350,7 +363,8 @@ SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShap
                       device,
                       spec.tensor,
                       most_rows(spec, shape),
-                      parts_of(spec, shape, segment).sums_norms};
+                      parts_of(spec, shape, segment).sums_norms,
+                      parts_of(spec, shape, segment).swaps_heads};
   SegmentLayout layout;
   switch (one.kind) {
     case SegmentKind::kAttention:

@@ -41,15 +41,20 @@ struct SegmentLayout {
                      //           are normed; or [N, 2F] gate, up; or [N, H*D] q, where ranks
                      //           share keys
   Span attended;     // interior  [N, H*D]
-  Span log_sum_exp;  // interior  [B, H, T]
-  Span norm_sums;    // interior  [2, N] of q and k over all ranks, where Parts::sums_norms
-  Span unnormed;     // interior  [own rows, C] the branch's output before its norm, if it has one
-  Span post_rstd;    // interior  [own rows] of the norm of the branch's output
+  Span log_sum_exp;  // interior  [B, H, T]; of own heads and all tokens where Parts::swaps_heads
+  // Where Parts::swaps_heads, of own heads and all tokens in their order, for P ranks:
+  Span whole_heads;     // interior  [P*N, (H+2K)D / P] q, k, v as attention reads them
+  Span whole_attended;  // interior  [P*N, H*D / P]
+  Span whole_starts;    // interior  [P*N] i32 with documents
+  Span norm_sums;       // interior  [2, N] of q and k over all ranks, where Parts::sums_norms
+  Span unnormed;   // interior  [own rows, C] the branch's output before its norm, if it has one
+  Span post_rstd;  // interior  [own rows] of the norm of the branch's output
   int64_t interior_bytes = 0;
 
   Span normed;           // forward   [N, C] norm's output, then the branch's output
   Span activated;        // forward   [N, F]
-  Span turned;           // forward   [N, (H+K)D] normed q and k after RoPE
+  Span turned;           // forward   [N, (H+K)D] normed q and k after RoPE, or projected where
+                         //           it is not in the interior
   Span gathered;         // forward   [B, C] rows of the boundary tensor, for logits
   Span own_logits;       // forward   [B, own tokens] where the vocabulary is cut, f32
   Span own_rows;         // forward   [N, C] of the embedding there, in the weights' type
@@ -103,11 +108,12 @@ const Parameter& parameter_of(const Segment& segment, ParameterRole role);
 template <typename Op>
 Op attention_shape(const Architecture& a, const BatchShape& batch, int layer) {
   Op op;
+  const int64_t parts = batch.swaps_heads ? batch.context.ranks : 1;
   op.batch = batch.rows;
-  op.length = batch.length;
-  op.context = batch.context;
-  op.heads = a.heads;
-  op.kv_heads = a.kv_heads;
+  op.length = batch.length * parts;
+  if (!batch.swaps_heads) op.context = batch.context;
+  op.heads = a.heads / parts;
+  op.kv_heads = a.kv_heads / parts;
   op.head_size = a.head_size;
   op.cap = static_cast<float>(a.score_cap);
   op.window = a.window_of(layer);

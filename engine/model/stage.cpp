@@ -21,7 +21,8 @@ double flops_of(const ModelSpec& spec, int unit, const BatchShape& shape, Recipe
   for (const int segment : spec.units[unit].segments) {
     const Footprint print = footprint(spec, segment, shape, recipe, device);
     const bool head = spec.segments[segment].kind == SegmentKind::kHead;
-    flops += print.backward_flops + (head ? 0 : print.forward_flops + print.recompute_flops);
+    flops += print.backward_flops;
+    if (!head) flops += 2 * print.key_flops + print.forward_flops + print.recompute_flops;
   }
   return flops;
 }

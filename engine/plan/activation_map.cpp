@@ -182,7 +182,12 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
     }
   }
   const int context_ranks = static_cast<int>(input.shape.context.ranks);
-  if (context_ranks > 1) {
+  if (input.shape.swaps_heads) {
+    const int64_t bytes = context_ranks * swapped_bytes(input);
+    const char* const purpose = "heads of context ranks";
+    map.sent = pack.take(compute, bytes, purpose);
+    map.received = pack.take(compute, bytes, purpose);
+  } else if (context_ranks > 1) {
     const int64_t bytes = context_ranks * model::own_key_bytes(spec, input.shape);
     const char* const purpose = "keys and values of context ranks";
     map.keys = pack.take(compute, bytes, purpose);

@@ -100,6 +100,10 @@ class Slots {
       case ValueKind::kProjected:
       case ValueKind::kProjectedGradient:
       case ValueKind::kNormSums:
+      case ValueKind::kHeads:
+      case ValueKind::kHeadsGradient:
+      case ValueKind::kAttended:
+      case ValueKind::kAttendedGradient:
         return 'a';
       case ValueKind::kScratch:
         return 'k';

@@ -97,7 +97,7 @@ double least_flops(const LowerBoundInput& in, double budget, int passes) {
     flops += micro_batches * (print.backward_flops + forward);
     if (print.interior_bytes == 0) continue;
     interiors.push_back({static_cast<double>(print.interior_bytes) * micro_batches / passes,
-                         print.recompute_flops * micro_batches});
+                         (print.key_flops + print.recompute_flops) * micro_batches});
   }
   std::sort(interiors.begin(), interiors.end(), [](const Interior& a, const Interior& b) {
     return a.flops * b.bytes > b.flops * a.bytes;

@@ -123,6 +123,8 @@ struct MemoryMap {
   int64_t projected = -1, norm_sums = -1;
   int64_t keys = -1;          // in the compute arena, where context ranks share them
   int64_t key_gradient = -1;  // the same
+  int64_t sent = -1;          // in the compute arena, where context ranks swap heads
+  int64_t received = -1;      // the same
   int64_t scratch = 0, scratch_bytes = 0;
   int64_t decision = 0;
   int64_t norm_sum = -1;                             // control arena, where there are stages
@@ -141,6 +143,8 @@ inline const Exchange& exchange_of(const MemoryMap& map, ValueKind kind) {
 int64_t boundary_tensor_bytes(const PlanInput& input);
 // The most bytes that a rank's part of model::row_gradient_bytes has in any segment.
 int64_t most_row_gradient_bytes(const PlanInput& input);
+// The most bytes that a context rank sends another where they swap heads.
+int64_t swapped_bytes(const PlanInput& input);
 int64_t state_bytes(const Plan& plan, int chunk);
 // Where a plane of a chunk's state starts in a slot of it.
 int64_t plane_address(const Plan& plan, int chunk, const StateSlot& slot, Plane plane);

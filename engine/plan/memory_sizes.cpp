@@ -97,6 +97,11 @@ int64_t gradient_part_bytes(const PlanInput& input, int segment) {
   return shard::share_of(gradient_full_bytes(input, segment), input.mesh.gradient_shards());
 }
 
+int64_t swapped_bytes(const PlanInput& input) {
+  return std::max(model::swapped_head_bytes(*input.spec, input.shape, input.device),
+                  model::swapped_attended_bytes(*input.spec, input.shape, input.device));
+}
+
 namespace {
 
 // The most bytes that an op of the lane has on the device, whether or not a plan has such an op.
@@ -125,8 +130,9 @@ int64_t most_exchanged_bytes(const PlanInput& input, Lane lane) {
                     }));
   }
   if (mesh.size_of(GroupName::kContext) > 1) {
-    const int64_t keys = model::own_key_bytes(*input.spec, input.shape);
-    most = std::max(most, input.shape.context.ranks * keys);
+    const int64_t own = input.shape.swaps_heads ? 2 * swapped_bytes(input)
+                                                : model::own_key_bytes(*input.spec, input.shape);
+    most = std::max(most, input.shape.context.ranks * own);
   }
   return most;
 }

@@ -43,8 +43,8 @@ constexpr bool is_comm_lane(Lane lane) {
 }
 
 // Of the host memory through which ranks exchange what lies on a device, for each of them: two
-// blocks of Payload::kMxInt8.
-inline constexpr int64_t kLeastBounceBytes = 256;
+// blocks of Payload::kMxInt8, for what is sent and for what comes.
+inline constexpr int64_t kLeastBounceBytes = 512;
 
 // These lanes are queues of a device with memory of its own. All others belong to the host, and
 // without such a device these do too.
@@ -81,6 +81,7 @@ enum class OpKind : uint8_t {
                // scores -> all
   kReduce,     // gradients, norm partials, branches or logits of a group -> their sum, of own parts
                // or of all; over kPipeline: norm partials of all stages -> one sum
+  kAllToAll,   // values for each rank of a group -> values of each
   kForward,    // one segment, one micro-batch
   kRecompute,  // rebuilds the interior (and the next segment's input) from a checkpoint
   kBackward,   // one segment, one micro-batch; perhaps without the products of kWeightGradient
@@ -96,7 +97,7 @@ enum class OpKind : uint8_t {
   kSend,      // to a neighbouring stage: a segment's output, or the gradient of one
   kRecv,      // from there
 };
-inline constexpr int kOpKindCount = 22;
+inline constexpr int kOpKindCount = 23;
 
 // On the CPU device and host are one tier: then every slot is in kHost. kControl holds norm
 // partials and the decision: a few bytes a chunk, always in host memory.
@@ -138,7 +139,19 @@ enum class ValueKind : uint8_t {
                   // `reduced`
   kNormGradient,  // of the norms of `segment`, whose products are delayed; `index` = contributions
                   // summed so far
+  kHeads,         // of attention `segment` whose ranks swap heads: q, k and v of own tokens, those
+                  // of the heads of each rank (model::swapped_head_bytes); `reduced` = 1: of own
+                  // heads, those of the tokens of each rank
+  kHeadsGradient,  // of the latter, and `reduced` = 1: of the former
+  kAttended,       // what own heads attend to, for the tokens of each rank; `reduced` = 1: for own
+                   // tokens, of the heads of each rank
+  kAttendedGradient,  // of the latter, and `reduced` = 1: of the former
 };
+
+// What context ranks swap between the parts of attention.
+constexpr bool is_swapped(ValueKind kind) {
+  return kind >= ValueKind::kHeads && kind <= ValueKind::kAttendedGradient;
+}
 
 // What tensor ranks sum between two parts of a segment: each gets the sums of own rows.
 constexpr bool is_branch(ValueKind kind) {

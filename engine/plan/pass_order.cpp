@@ -22,6 +22,14 @@ void PassOrder::interior(Mode mode, int segment, int micro_batch, int missing) {
                           .index = micro_batch}});
 }
 
+void PassOrder::fill_interior(int segment, int micro_batch, int part) {
+  const int missing = parts(segment).last_filling() - part;
+  if (part > parts(segment).first_filling()) {
+    interior(Mode::kRead, segment, micro_batch, missing + 1);
+  }
+  interior(Mode::kWrite, segment, micro_batch, missing);
+}
+
 void PassOrder::extend_cache(int segment) {
   if (map_.cache[segment] < 0) return;
   const int64_t bytes = model::cache_bytes(*input_.spec, segment, input_.shape, input_.device);
@@ -78,6 +86,7 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
   if (slices()) gather_rows(segment, micro_batch);
   if (parts.shares_keys) share_keys(kind, segment, micro_batch);
   if (parts.sums_norms) share_norms(kind, segment, micro_batch);
+  if (parts.swaps_heads) swap_heads(kind, segment, micro_batch, leaves.interior);
   for (int part = first; part <= last; ++part) {
     if (part > first) sum_slices(ValueKind::kBranch, segment, micro_batch);
     const bool fills = leaves.interior && (part == first || norms_sum);
@@ -94,13 +103,13 @@ void PassOrder::pass(OpKind kind, int segment, int micro_batch, const Leaves& le
       if (parts.sums_norms) {
         norm_parts(Mode::kRead, ValueKind::kProjected, segment, micro_batch);
       }
+      if (parts.swaps_heads) swapped(Mode::kRead, ValueKind::kAttended, 1, segment, micro_batch);
     }
     if (part > first) {
       share(Mode::kRead, ValueKind::kBranch, Whose::kOwn, segment, micro_batch, 1);
     }
     if (leaves.output && part == last) activations_.write(segment, micro_batch);
-    if (fills && part > first) interior(Mode::kRead, segment, micro_batch, 1);
-    if (fills) interior(Mode::kWrite, segment, micro_batch, norms_sum && part == first ? 1 : 0);
+    if (fills) fill_interior(segment, micro_batch, part);
     if (part < last) {
       share(Mode::kWrite, ValueKind::kBranch, Whose::kAll, segment, micro_batch, 0);
     }

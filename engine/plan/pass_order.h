@@ -91,6 +91,11 @@ class PassOrder : BuilderPiece {
   void close_pass(OpKind kind, int segment);
   // What context ranks share before attention: own keys and values, then those of all.
   void share_keys(OpKind kind, int segment, int micro_batch);
+  // Where context ranks swap heads: the two parts before the branch, and what parts exchange.
+  void swap_heads(OpKind kind, int segment, int micro_batch, bool fills);
+  void swap(ValueKind kind, int segment, int micro_batch);
+  int64_t swapped_bytes_of(ValueKind kind) const;  // of all ranks
+  void swapped(Mode mode, ValueKind kind, int reduced, int segment, int micro_batch);
   // What tensor ranks add up for norms over all heads before attention: q, k and v, then the sums.
   void share_norms(OpKind kind, int segment, int micro_batch);
   // Of the open op: q, k and v or their gradients, and the sums of own or of all heads.
@@ -117,6 +122,8 @@ class PassOrder : BuilderPiece {
   void add_input_gradients(int segment, int micro_batch);
   void scratch(int64_t bytes);
   void interior(Mode mode, int segment, int micro_batch, int missing);
+  // Of a part of a pass that fills it.
+  void fill_interior(int segment, int micro_batch, int part);
   void operands(Mode mode, int segment, int micro_batch, int missing);
   void extend_cache(int segment);
   bool delays(int segment) const { return delays_products(input_.windows, segment_of(segment)); }

@@ -137,6 +137,47 @@ void PassOrder::close_pass(OpKind kind, int segment) {
   emit_.close();
 }
 
+int64_t PassOrder::swapped_bytes_of(ValueKind kind) const {
+  const bool heads = kind == ValueKind::kHeads || kind == ValueKind::kHeadsGradient;
+  return input_.shape.context.ranks *
+         (heads ? model::swapped_head_bytes(*input_.spec, input_.shape, input_.device)
+                : model::swapped_attended_bytes(*input_.spec, input_.shape, input_.device));
+}
+
+void PassOrder::swapped(Mode mode, ValueKind kind, int reduced, int segment, int micro_batch) {
+  emit_.access({.mode = mode,
+                .arena = compute_arena(),
+                .offset = reduced == 0 ? map_.sent : map_.received,
+                .bytes = swapped_bytes_of(kind),
+                .value = {.kind = kind,
+                          .reduced = static_cast<uint8_t>(reduced),
+                          .segment = segment,
+                          .index = micro_batch}});
+}
+
+void PassOrder::swap(ValueKind kind, int segment, int micro_batch) {
+  const Op& op = open_exchange(OpKind::kAllToAll, GroupName::kContext, segment, micro_batch,
+                               swapped_bytes_of(kind));
+  swapped(Mode::kRead, kind, 0, segment, micro_batch);
+  swapped(Mode::kWrite, kind, 1, segment, micro_batch);
+  close_exchange(op);
+}
+
+void PassOrder::swap_heads(OpKind kind, int segment, int micro_batch, bool fills) {
+  using enum ValueKind;
+  for (const int part : {0, 1}) {
+    Op& op = open_pass(kind, segment, micro_batch, part);
+    op.keeps = kind == OpKind::kForward && fills;
+    if (part == 0) op.flops = footprint(segment).key_flops;
+    exchange_.read_order(segment, micro_batch);
+    if (part == 1) swapped(Mode::kRead, kHeads, 1, segment, micro_batch);
+    swapped(Mode::kWrite, part == 0 ? kHeads : kAttended, 0, segment, micro_batch);
+    if (fills) fill_interior(segment, micro_batch, part);
+    close_pass(kind, segment);
+    swap(part == 0 ? kHeads : kAttended, segment, micro_batch);
+  }
+}
+
 void PassOrder::share_keys(OpKind kind, int segment, int micro_batch) {
   open_part_before(kind, segment, micro_batch);
   share(Mode::kWrite, ValueKind::kKeys, Whose::kOwn, segment, micro_batch, 0);
@@ -162,6 +203,10 @@ void PassOrder::exchange_for_backward(int segment, int micro_batch, int part) {
   const int products = parts.backward_branch();
   if (slices() && part == parts.backward_first()) gather_row_gradients(segment, micro_batch);
   if (part < products) return sum_slices(ValueKind::kBranchGradient, segment, micro_batch);
+  if (parts.swaps_heads && part < parts.backward_first()) {
+    return swap(part == products ? ValueKind::kHeadsGradient : ValueKind::kAttendedGradient,
+                segment, micro_batch);
+  }
   if (part > products) return;
   if (parts.shares_keys) {
     exchange_shared(OpKind::kReduce, GroupName::kContext, ValueKind::kKeyGradient, segment,
@@ -188,6 +233,15 @@ void PassOrder::share_for_backward(int segment, int micro_batch, int part) {
   if (parts.sums_norms && (part == first || part == products)) {
     norm_parts(part == first ? Mode::kWrite : Mode::kRead, kProjectedGradient, segment,
                micro_batch);
+  }
+  if (parts.swaps_heads && part <= first && part >= products) {
+    const bool attends = part < first && part > products;
+    if (part < first) {
+      swapped(Mode::kRead, attends ? kAttendedGradient : kHeadsGradient, 1, segment, micro_batch);
+    }
+    if (part > products) {
+      swapped(Mode::kWrite, attends ? kHeadsGradient : kAttendedGradient, 0, segment, micro_batch);
+    }
   }
   if (part > first) access(Mode::kWrite, kRowGradient, Whose::kOwn, 0);
   if (part < products) access(Mode::kRead, kBranchGradient, Whose::kOwn, 1);

@@ -11,6 +11,11 @@ const char* name_of(ProgramName name) {
   return kNames[static_cast<size_t>(name)];
 }
 
+const char* name_of(PipelineOrder order) {
+  constexpr const char* kNames[] = {"gpipe", "1f1b", "zero-bubble"};
+  return kNames[static_cast<size_t>(order)];
+}
+
 int Mesh::together(const Members& members) const {
   std::vector<int> ranks(static_cast<size_t>(members.size));
   for (int i = 0; i < members.size; ++i) {

@@ -159,6 +159,8 @@ struct Mesh {
 // fill the time in which a stage would wait (zero bubble).
 enum class PipelineOrder : uint8_t { kAllForward, kOneForwardOneBackward, kDelayedProducts };
 
+const char* name_of(PipelineOrder order);
+
 // How a step's micro-batches pass a stage: so many at a time, of which each unit does all before
 // the next. A model that is not divided has one window. `count` divides the micro-batches.
 struct Windows {

@@ -61,6 +61,11 @@ SentBytes SentCounter::of(const Program& program, const Op& op) const {
       return of_message(program, op);
     case OpKind::kGather:  // reads its part
       return circle.of_a_byte * bytes.read;
+    case OpKind::kAllToAll: {  // reads a part for each rank, also for itself
+      const int64_t part = bytes.read / circle.members.size;
+      return {.within = (circle.near - 1) * part,
+              .between = (circle.members.size - circle.near) * part};
+    }
     case OpKind::kReduce:
       if (op.group == GroupName::kPipeline) return {};
       if (op.segment < 0) return of_whole_sum(circle, bytes.read, kPartialWidth, kPartialWidth);

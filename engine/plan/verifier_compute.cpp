@@ -5,15 +5,15 @@
 
 #include <algorithm>
 
-#include "engine/plan/verifier_op_check.h"
+#include "engine/plan/verifier_pass_check.h"
 
 namespace strata::plan::verifying {
 namespace {
 
 // The rules of one compute op.
-class ComputeCheck : OpCheck {
+class ComputeCheck : PassCheck {
  public:
-  using OpCheck::OpCheck;
+  using PassCheck::PassCheck;
 
   void check() {
     if (segment_.kind == model::SegmentKind::kExternal) return check_use();
@@ -22,38 +22,13 @@ class ComputeCheck : OpCheck {
     if (!is_products()) {
       check_weights();
       check_activations();
+      check_between_parts(facts_, program_, index_, reporter_);
       check_exchanged();
     }
     if (goes_back()) check_gradients();
   }
 
  private:
-  bool is_last() const { return op_.part == facts_.last_part(op_.kind, op_.segment); }
-  // Whether the op has the gradients of what the segment reads.
-  bool ends_backward() const { return is_loss() ? is_last() : is_backward() && op_.part == 0; }
-  bool is_backward() const { return op_.kind == OpKind::kBackward; }
-  bool is_products() const { return op_.kind == OpKind::kWeightGradient; }
-  bool goes_back() const { return is_backward() || is_products() || is_loss(); }
-  bool delays() const { return facts_.delays(op_.segment); }
-  bool is_loss() const { return op_.kind == OpKind::kLoss; }
-  // How many parts come after that of the branch, or of its first products' gradients.
-  int parts_after_branch() const {
-    return is_backward() ? parts_.backward_branch() - op_.part : op_.part - parts_.forward_branch();
-  }
-  // Whether a norm of the branch's sum leaves in the interior what its backward reads.
-  bool norms_sum() const { return parts_.norms_branch; }
-  bool slices() const { return facts_.spec.tensor.ranks > 1; }
-  // Whether the op is the backward of a norm behind the branch.
-  bool norms_back() const { return is_backward() && op_.part > parts_.backward_first(); }
-  // Whether the op of a tensor slice computes with the rows of all ranks, or with sums of own ones.
-  bool has_all_rows() const {
-    if (!slices()) return false;
-    if (is_head()) return op_.part < 2;
-    return parts_after_branch() <= 0 && !norms_back();
-  }
-  bool embeds() const { return segment_.kind == model::SegmentKind::kEmbedding; }
-  bool is_head() const { return segment_.kind == model::SegmentKind::kHead; }
-
   void check_kind() {
     const bool head_op = is_loss() || op_.kind == OpKind::kEvaluate || op_.kind == OpKind::kLogits;
     if (head_op != is_head()) bad("contract", "only the head has loss, evaluate and logits");
@@ -187,12 +162,7 @@ class ComputeCheck : OpCheck {
     if (is_last()) outputs = {{output, op_.kind == OpKind::kForward}};
     check_tensors(Mode::kWrite, ValueKind::kActivation, outputs);
     check_activation_gradients();
-    check_row_gradients();
     check_interior();
-    check_branch();
-    check_scores();
-    check_keys();
-    check_norms();
     check_cache();
   }
 
@@ -211,18 +181,17 @@ class ComputeCheck : OpCheck {
     const bool block = segment_.kind == model::SegmentKind::kAttention ||
                        segment_.kind == model::SegmentKind::kMlp;
     const Value whole = boundary(ValueKind::kInterior, op_.segment);
-    Value begun = whole;
-    begun.reduced = 1;
     std::vector<Tensor> reads, writes;
-    const int after = parts_after_branch();
-    if (is_backward() && after <= 0) {
+    const int missing = parts_.last_filling() - op_.part;
+    if (is_backward() && parts_after_branch() <= 0) {
       reads = {{whole, block && !op_.recomputes}};
       writes = {{whole, false}};
-    } else if (!is_backward() && after == 0) {
-      writes = {{norms_sum() ? begun : whole, fills}};
-    } else if (!is_backward() && after > 0 && norms_sum()) {
-      reads = {{begun, fills}};
-      writes = {{whole, fills}};
+    } else if (!is_backward() && missing >= 0 && op_.part >= parts_.first_filling()) {
+      Value begun = whole;
+      begun.reduced = static_cast<uint8_t>(missing + 1);
+      if (op_.part > parts_.first_filling()) reads = {{begun, fills}};
+      begun.reduced = static_cast<uint8_t>(missing);
+      writes = {{begun, fills}};
     }
     check_tensors(Mode::kRead, ValueKind::kInterior, reads);
     check_tensors(Mode::kWrite, ValueKind::kInterior, writes);
@@ -267,74 +236,6 @@ class ComputeCheck : OpCheck {
     }
     check_tensors(Mode::kRead, ValueKind::kNormGradient, reads);
     check_tensors(Mode::kWrite, ValueKind::kNormGradient, writes);
-  }
-
-  // What tensor ranks sum between two parts of a segment, and each has the sums of own rows of.
-  void check_branch() {
-    const Value branch =
-        boundary(goes_back() ? ValueKind::kBranchGradient : ValueKind::kBranch, op_.segment);
-    const int after = is_loss() ? op_.part - 1 : parts_after_branch();
-    const bool sums = is_loss()     ? parts_.shares_scores
-                      : goes_back() ? parts_.sums_branch
-                                    : parts_.sums_branch || parts_.sums_rows;
-    std::vector<Tensor> writes;
-    if (sums && after == 0) writes = {{branch, op_.kind != OpKind::kRecompute}};
-    check_tensors(Mode::kWrite, branch.kind, writes);
-    check_shared(Mode::kRead, branch.kind, 1, sums && after > 0, facts_.own_rows(branch));
-  }
-
-  // Of what tensor ranks gather for a backward, a norm behind the branch makes own rows.
-  void check_row_gradients() {
-    const Value value = boundary(ValueKind::kRowGradient, op_.segment);
-    const Range all = {0, facts_.extent(value)};
-    check_shared(Mode::kWrite, value.kind, 0, norms_back(), facts_.own_rows(value));
-    check_shared(Mode::kRead, value.kind, 1, is_backward() && has_all_rows(), all);
-  }
-
-  // What tensor ranks share of their logits before the loss.
-  void check_scores() {
-    const bool shares = parts_.shares_scores && op_.kind != OpKind::kLogits;
-    const Range all = {0, facts_.extent({.kind = ValueKind::kScores})};
-    check_shared(Mode::kWrite, ValueKind::kScores, 0, shares && op_.part == 0, facts_.own_scores());
-    check_shared(Mode::kRead, ValueKind::kScores, 1, shares && op_.part == 1, all);
-  }
-
-  // What tensor ranks sum up for norms of q and k over all heads: before the branch, and in
-  // backward between attention and the products.
-  void check_norms() {
-    const int after = parts_after_branch();
-    const bool back = is_backward();
-    const bool sums = parts_.sums_norms;
-    const bool gives = sums && (back ? op_.part == parts_.backward_first() : after < 0);
-    const bool takes = sums && after == 0;
-    check_projected(ValueKind::kProjected, gives && !back, takes && !back);
-    check_projected(ValueKind::kProjectedGradient, gives && back, takes && back);
-    const Range all = {0, model::norm_sum_bytes(facts_.plan.shape)};
-    check_shared(Mode::kWrite, ValueKind::kNormSums, 0, gives, all);
-    check_shared(Mode::kRead, ValueKind::kNormSums, 1, takes, all);
-  }
-
-  void check_projected(ValueKind kind, bool writes, bool reads) {
-    const Range all = {0, model::projected_bytes(facts_.spec, facts_.plan.shape)};
-    check_shared(Mode::kWrite, kind, 0, writes, all);
-    check_shared(Mode::kRead, kind, 0, reads, all);
-  }
-
-  // What context ranks share around attention: own ones come before the branch, those of all with
-  // it; of gradients those of all are made first.
-  void check_keys() {
-    const Range own = facts_.own_keys(), all = {0, facts_.extent({.kind = ValueKind::kKeys})};
-    const bool shares = parts_.shares_keys;
-    const bool brings = shares && !is_backward() && parts_after_branch() < 0;
-    const bool attends =
-        shares && (is_backward() ? op_.part == parts_.backward_first() : parts_after_branch() == 0);
-    const bool turns = shares && is_backward() && parts_after_branch() == 0;
-    check_shared(Mode::kWrite, ValueKind::kKeys, 0, brings, own);
-    check_shared(Mode::kRead, ValueKind::kKeys, 1, attends, all);
-    const bool sums = attends && is_backward();
-    check_shared(Mode::kRead, ValueKind::kKeyGradient, 1, turns, own);
-    check_shared(Mode::kWrite, ValueKind::kKeyGradient, sums ? 0 : 1, sums || turns,
-                 sums ? all : own);
   }
 
   // The op must have exactly these of the values that are exchanged with the caller.
@@ -433,8 +334,6 @@ class ComputeCheck : OpCheck {
              access.first == write.first;
     });
   }
-
-  const model::Parts parts_ = facts_.parts(op_.segment);
 };
 
 }  // namespace

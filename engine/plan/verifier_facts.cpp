@@ -152,6 +152,13 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
+    case ValueKind::kHeads:
+    case ValueKind::kHeadsGradient:
+      return plan.shape.context.ranks * model::swapped_head_bytes(spec, plan.shape, plan.device);
+    case ValueKind::kAttended:
+    case ValueKind::kAttendedGradient:
+      return plan.shape.context.ranks *
+             model::swapped_attended_bytes(spec, plan.shape, plan.device);
     case ValueKind::kProjected:
     case ValueKind::kProjectedGradient:
       return model::projected_bytes(spec, plan.shape);
@@ -220,7 +227,7 @@ std::string describe(const Facts& facts, const Value& value) {
                          where, value.index, value.reduced);
     case ValueKind::kInterior:
       return fmt::format("interior of {} of micro-batch {}{}", where, value.index,
-                         value.reduced > 0 ? " before its last part" : "");
+                         value.reduced > 0 ? fmt::format(", {} parts missing", value.reduced) : "");
     case ValueKind::kOperands:
       return fmt::format("operands of delayed products of {} of micro-batch {}{}", where,
                          value.index, value.reduced > 0 ? " before their last part" : "");
@@ -241,6 +248,17 @@ std::string describe(const Facts& facts, const Value& value) {
       return fmt::format("{} of {} of micro-batch {}, {} times exchanged",
                          value.kind == ValueKind::kKeys ? "shared keys" : "gradient of shared keys",
                          where, value.index, value.reduced);
+    case ValueKind::kHeads:
+    case ValueKind::kHeadsGradient:
+    case ValueKind::kAttended:
+    case ValueKind::kAttendedGradient: {
+      const bool heads = value.kind == ValueKind::kHeads || value.kind == ValueKind::kHeadsGradient;
+      const bool back =
+          value.kind == ValueKind::kHeadsGradient || value.kind == ValueKind::kAttendedGradient;
+      return fmt::format("swapped {}{} of {} of micro-batch {}, {} times exchanged",
+                         back ? "gradient of " : "", heads ? "heads" : "attended", where,
+                         value.index, value.reduced);
+    }
     case ValueKind::kProjected:
     case ValueKind::kProjectedGradient:
     case ValueKind::kNormSums:

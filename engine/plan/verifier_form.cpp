@@ -138,21 +138,27 @@ std::string flaw_of(const Facts& facts, ProgramName program, const Value& value)
                         value.kind == ValueKind::kProjectedGradient ||
                         value.kind == ValueKind::kNormSums;
   const bool of_rows = value.kind == ValueKind::kRows || value.kind == ValueKind::kRowGradient;
-  const bool of_parts = of_keys || of_scores || of_norms || of_rows ||
-                        value.kind == ValueKind::kInterior || is_branch(value.kind);
-  const bool by_micro_batch = of_parts || value.kind == ValueKind::kActivation ||
+  const bool swapped = is_swapped(value.kind);
+  const bool of_parts =
+      of_keys || of_scores || of_norms || of_rows || swapped || is_branch(value.kind);
+  const bool fills = value.kind == ValueKind::kInterior || value.kind == ValueKind::kOperands;
+  const bool by_micro_batch = of_parts || fills || value.kind == ValueKind::kActivation ||
                               value.kind == ValueKind::kActivationGradient;
   const model::Parts parts = facts.parts(value.segment);
+  const int filling = value.kind == ValueKind::kInterior
+                          ? parts.last_filling() - parts.first_filling()
+                          : parts.backward_first() - parts.backward_branch();
+  if (fills && value.reduced > filling) return "the segment has fewer parts that fill it";
   const bool of_head = parts.shares_scores;
   const bool sums = value.kind == ValueKind::kBranch ? parts.sums_branch || parts.sums_rows
-                    : value.kind == ValueKind::kBranchGradient ? parts.sums_branch || of_head
-                                                               : parts.norms_branch;
+                                                     : parts.sums_branch || of_head;
   const bool is_shared = of_keys     ? parts.shares_keys
                          : of_scores ? parts.shares_scores
                          : of_norms  ? parts.sums_norms
                          : of_rows   ? facts.spec.tensor.ranks > 1
+                         : swapped   ? parts.swaps_heads
                                      : sums;
-  const bool must = of_keys || of_scores || of_norms || of_rows;
+  const bool must = of_keys || of_scores || of_norms || of_rows || swapped;
   if (of_parts && ((must && !is_shared) || value.reduced > (is_shared ? 1 : 0))) {
     return "the segment does not exchange it";
   }
@@ -340,6 +346,11 @@ bool check_plan_form(const Facts& facts, Reporter& reporter) {
     reporter.add("layout", ProgramName::kStep, -1,
                  fmt::format("{} context ranks, and sequences in {} parts", mesh.context,
                              plan.shape.context.ranks));
+    return false;
+  }
+  if (plan.shape.swaps_heads &&
+      !model::can_swap_heads(facts.spec.architecture, plan.shape.context.ranks)) {
+    reporter.add("layout", ProgramName::kStep, -1, "ranks swap heads that they do not divide");
     return false;
   }
   if (!check_stage_form(facts, reporter)) return false;

@@ -97,6 +97,20 @@ bool is_of_rows(const Facts& facts, const Op& op, const Exchanged& pair) {
          has(*pair.read, {0, facts.row_bytes}) && has(*pair.write, {0, facts.extent(all)});
 }
 
+// What is for each rank becomes what is of each, in another place.
+bool is_of_each(const Facts& facts, const Op& op, const Exchanged& pair) {
+  const Value before = {
+      .kind = pair.read->value.kind, .segment = op.segment, .index = op.micro_batch};
+  Value after = before;
+  after.reduced = 1;
+  const Range all = {0, facts.extent(before)};
+  const bool apart = pair.read->arena != pair.write->arena ||
+                     pair.read->offset + pair.read->bytes <= pair.write->offset ||
+                     pair.write->offset + pair.write->bytes <= pair.read->offset;
+  return is_swapped(before.kind) && pair.read->value == before && pair.write->value == after &&
+         has(*pair.read, all) && has(*pair.write, all) && apart;
+}
+
 }  // namespace
 
 // What ranks exchange within a layer: of a micro-batch, or the gradient of what all of them have.
@@ -106,6 +120,11 @@ void check_inner_exchange(const Facts& facts, const Program& program, int64_t in
   const Exchanged pair = exchanged_by(program, op);
   const bool known = pair.read != nullptr;
   const bool tensor = op.group == GroupName::kTensor;
+  if (op.kind == OpKind::kAllToAll) {
+    if (known && !tensor && is_of_each(facts, op, pair)) return;
+    return reporter.add("transfer", program.name, index,
+                        "does not swap all of one value between context ranks");
+  }
   if (known && is_of_parts(facts, op, pair)) return;
   if (known && tensor && op.kind == OpKind::kReduce && is_whole_sum(facts, op, pair)) return;
   if (known && tensor && op.kind == OpKind::kGather && is_of_rows(facts, op, pair)) return;

@@ -15,7 +15,7 @@
 namespace strata::plan::verifying {
 
 inline constexpr size_t kViolationsKept = 32;
-inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kNormGradient) + 1;
+inline constexpr int kValueKindCount = static_cast<int>(ValueKind::kAttendedGradient) + 1;
 
 class Reporter {
  public:
@@ -132,6 +132,8 @@ void check_ledger(const Facts& facts, const Program& program, int64_t index, Rep
 // Check one op against its contract and the rules of its kind.
 void check_contract(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_transfer(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
+void check_between_parts(const Facts& facts, const Program& program, int64_t index,
+                         Reporter& reporter);
 void check_compute(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_convert(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter);

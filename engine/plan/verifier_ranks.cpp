@@ -29,12 +29,13 @@ bool same_layout(const shard::Layout& a, const shard::Layout& b) {
 bool same_run(const Plan& a, const Plan& b) {
   if (a.mesh.stage() == b.mesh.stage() && !same_layout(a.layout, b.layout)) return false;
   return a.recipe == b.recipe && a.shape.rows == b.shape.rows && a.shape.length == b.shape.length &&
-         a.micro_batches == b.micro_batches && a.eval_micro_batches == b.eval_micro_batches &&
-         a.mode == b.mode && a.mesh.world == b.mesh.world &&
-         a.mesh.zero_stage == b.mesh.zero_stage && a.mesh.replicate == b.mesh.replicate &&
-         a.mesh.tensor == b.mesh.tensor && a.mesh.pipeline == b.mesh.pipeline &&
-         a.mesh.context == b.mesh.context && a.mesh.reduce_dtype == b.mesh.reduce_dtype &&
-         a.windows.count == b.windows.count && a.windows.order == b.windows.order;
+         a.shape.swaps_heads == b.shape.swaps_heads && a.micro_batches == b.micro_batches &&
+         a.eval_micro_batches == b.eval_micro_batches && a.mode == b.mode &&
+         a.mesh.world == b.mesh.world && a.mesh.zero_stage == b.mesh.zero_stage &&
+         a.mesh.replicate == b.mesh.replicate && a.mesh.tensor == b.mesh.tensor &&
+         a.mesh.pipeline == b.mesh.pipeline && a.mesh.context == b.mesh.context &&
+         a.mesh.reduce_dtype == b.mesh.reduce_dtype && a.windows.count == b.windows.count &&
+         a.windows.order == b.windows.order;
 }
 
 void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {

@@ -307,7 +307,8 @@ void check_reduced_norms(const Facts& facts, const Program& program, int64_t ind
 
 void check_update(const Facts& facts, const Program& program, int64_t index, Reporter& reporter) {
   const Op& op = program.ops[index];
-  const bool collective = op.kind == OpKind::kGather || op.kind == OpKind::kReduce;
+  const bool collective =
+      op.kind == OpKind::kGather || op.kind == OpKind::kReduce || op.kind == OpKind::kAllToAll;
   if (collective && facts.plan.mesh.size_of(op.group) == 1) {
     return reporter.add("collective", program.name, index, "there is one rank");
   }

@@ -23,7 +23,7 @@ struct Content {
 };
 
 constexpr uint64_t kOriginBit = 1;
-static_assert(kValueKindCount < 32);  // five bits of a name
+static_assert(kValueKindCount < 64);  // six bits of a name
 
 // Runs programs, each from the boundary state, which is laid out once.
 class Machine {
@@ -55,7 +55,7 @@ class Machine {
 
   // Planes and decisions differ by their generation, all other values by `reduced` and `index`.
   uint64_t name_of(const Value& value, bool frozen, Origin origin) const {
-    const uint64_t kind = (static_cast<uint64_t>(value.kind) + 1) << 59;
+    const uint64_t kind = (static_cast<uint64_t>(value.kind) + 1) << 58;
     uint64_t detail = 0;
     uint64_t index = 0;
     if (value.kind == ValueKind::kPlane) {
@@ -69,7 +69,7 @@ class Machine {
     }
     const uint64_t bit =
         value.kind == ValueKind::kGradient && origin == Origin::kHere ? kOriginBit : 0;
-    return kind | (index & 0x7fffffu) << 36 |
+    return kind | (index & 0x3fffffu) << 36 |
            (static_cast<uint64_t>(value.segment) & 0xffffffu) << 8 | detail << 4 | bit;
   }
 

@@ -29,10 +29,10 @@ struct KindColor {
 // The legend has this order. Lanes have rows of their own, so kinds of different lanes may share a
 // colour; those of one lane do not.
 constexpr KindColor kColors[] = {
-    {"forward", 1}, {"recompute", 3}, {"backward", 7}, {"loss", 5},    {"optimize", 4},
-    {"norm", 9},    {"decide", 9},    {"fetch", 3},    {"convert", 5}, {"spill", 2},
-    {"upload", 5},  {"download", 6},  {"gather", 8},   {"reduce", 4},  {"send", 6},
-    {"recv", 8},    {"input", 9},     {"output", 9}};
+    {"forward", 1},    {"recompute", 3}, {"backward", 7}, {"weight_gradient", 2}, {"loss", 5},
+    {"optimize", 4},   {"norm", 9},      {"decide", 9},   {"fetch", 3},           {"convert", 5},
+    {"spill", 2},      {"upload", 5},    {"download", 6}, {"gather", 8},          {"reduce", 4},
+    {"all_to_all", 6}, {"send", 6},      {"recv", 8},     {"input", 9},           {"output", 9}};
 
 int color_of(const std::string& kind) {
   const auto at = std::ranges::find(kColors, kind, &KindColor::kind);

@@ -129,7 +129,8 @@ void Training::prepare() {
   const double planning_since_s = now_s();
   plan_ = make_run_plan(model_->spec(), options_, facts_);
   planning_s_ = now_s() - planning_since_s;
-  check_changes(train::changed_sums(resumed_.about, plan_.input.mesh), resumed_.path, options_);
+  check_changes(train::changed_sums(resumed_.about, plan_.input.mesh, plan_.input.shape),
+                resumed_.path, options_);
   check_space();
   malloc_trim(0);
   const train::PlanReport report = train::report_of(plan_);

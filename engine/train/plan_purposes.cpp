@@ -71,6 +71,8 @@ constexpr PurposeText kPurposes[] = {
     {"scores of tensor ranks", "buffers between ranks", "what tensor ranks know of each token"},
     {"keys and values of context ranks", "buffers between ranks",
      "what attention reads of other ranks' tokens"},
+    {"heads of context ranks", "buffers between ranks",
+     "queries, keys and values of own tokens for other ranks, which attend with some of the heads"},
     {"keys and values", "keys and values", "what attention keeps of earlier tokens"},
     {"position tables", "position tables", "cosines and sines of rotary positions"},
     {"norm partials", "parts of the gradient norm", "sums of squares that clipping needs"},

@@ -169,10 +169,14 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   root.set("ranks", int64_t{run.input.mesh.world});
   root.set("tensor_ranks", int64_t{run.input.mesh.tensor});
   root.set("context_ranks", int64_t{run.input.mesh.context});
+  if (run.input.mesh.context > 1) {
+    root.set("context_exchange", run.input.shape.swaps_heads ? "heads" : "keys");
+  }
   root.set("pipeline_ranks", int64_t{run.input.mesh.pipeline});
   root.set("reduce_dtype", name_of(run.input.mesh.reduce_dtype));
   root.set("pipeline_chunks", int64_t{run.input.spec->stage.route.laps});
   root.set("pipeline_windows", int64_t{run.input.windows.count});
+  root.set("pipeline_schedule", plan::name_of(run.input.windows.order));
   root.set("ranks_on_machine", run.ranks_on_node);
   root.set("outside_bytes", run.outside_bytes);
   const bool has_limit = run.host_budget != plan::kNoLimit;

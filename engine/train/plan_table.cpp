@@ -211,7 +211,8 @@ std::string place_text(const RunPlan& run) {
   if (mesh.context > 1) text += fmt::format("{} context ", mesh.context);
   if (mesh.tensor * mesh.context > mesh.tensor && mesh.tensor > 1) text += "x ";
   if (mesh.tensor > 1) text += fmt::format("{} tensor ", mesh.tensor);
-  return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
+  return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine") +
+         (run.input.shape.swaps_heads ? "; context ranks swap heads" : "");
 }
 
 // What the stages have, of many the first two and the last, and how micro-batches pass them.
@@ -229,10 +230,8 @@ std::string stages_text(const RunPlan& run) {
   const plan::Windows& windows = run.input.windows;
   const int size = run.input.micro_batches / windows.count;
   const char* each = windows.count > 1 ? " each" : "";
-  constexpr std::array kOrders = {"gpipe", "1f1b", "zero-bubble"};
   return fmt::format("{}; {} of {}{}, {}", text, counted(windows.count, "window"),
-                     counted(size, "micro-batch"), each,
-                     kOrders[static_cast<size_t>(windows.order)]) +
+                     counted(size, "micro-batch"), each, plan::name_of(windows.order)) +
          fmt::format("; idle for others {} of a step",
                      format_share(1 - run.slowest_stage_s / run.predicted_step_s));
 }

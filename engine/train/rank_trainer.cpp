@@ -51,14 +51,14 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
       spec_(job.plan->spec_of(rank)),
       rank_(rank),
       groups_(groups),
-      checkpoints_(
-          *job.plan->spec, spec_, plan_, groups.trainer,
-          {.directory = job.out + "/checkpoints",
-           .keep = job.options->keep_checkpoints,
-           .also = best_link(job.out),
-           .nonce = job.run,
-           .trainer = rank == 0 ? about_run(*job.options, *job.data, job.frozen, plan_.mesh)
-                                : config::Json::object()}),
+      checkpoints_(*job.plan->spec, spec_, plan_, groups.trainer,
+                   {.directory = job.out + "/checkpoints",
+                    .keep = job.options->keep_checkpoints,
+                    .also = best_link(job.out),
+                    .nonce = job.run,
+                    .trainer = rank == 0 ? about_run(*job.options, *job.data, job.frozen,
+                                                     plan_.mesh, plan_.shape)
+                                         : config::Json::object()}),
       best_(job.out, {.keeps = job.options->keep_best, .patience = job.options->patience}),
       file_bytes_(file_bytes_of(plan_)),
       batches_(job.data->train(), batch_options(*job.options)),

@@ -149,12 +149,14 @@ Json about_data(const data::Dataset& data) {
 }
 
 Json about_run(const config::Options& options, const data::Dataset& data,
-               const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh) {
+               const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh,
+               const model::BatchShape& shape) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   about.set("directory", std::filesystem::current_path().string());
   about.set("data", about_data(data));
   about.set("nested_ranks", int64_t{plan::nested_ranks(mesh)});
+  if (mesh.context > 1) about.set("swaps_heads", int64_t{shape.swaps_heads});
   if (frozen.hash.empty()) return about;
   Json weights = Json::object();
   weights.set("hash", frozen.hash);
@@ -212,14 +214,25 @@ void require_options_of(const std::string& first, const config::Options& options
                           fmt::join(unlike, ", ")));
 }
 
-ResumeChanges changed_sums(const Json& about, const plan::Mesh& mesh) {
+ResumeChanges changed_sums(const Json& about, const plan::Mesh& mesh,
+                           const model::BatchShape& shape) {
   const auto text = [](int64_t ranks) {
     return ranks > 0 ? fmt::format("of machines of {} ranks", ranks) : "of single ranks";
   };
   const int64_t here = plan::nested_ranks(mesh);
   const int64_t saved = number_in(about, "nested_ranks", here);
-  if (saved == here) return {};
-  return {{fmt::format("sums {} (checkpoint: {})", text(here), text(saved))}, {}};
+  ResumeChanges changes;
+  if (saved != here) {
+    changes.breaking.push_back(fmt::format("sums {} (checkpoint: {})", text(here), text(saved)));
+  }
+  // Checkpoints from before there was a choice gathered keys.
+  const bool swapped = number_in(about, "swaps_heads", 0) != 0;
+  if (mesh.context > 1 && swapped != shape.swaps_heads) {
+    const auto exchange = [](bool heads) { return heads ? "heads" : "keys"; };
+    changes.breaking.push_back(fmt::format("context-exchange {} (checkpoint: {})",
+                                           exchange(shape.swaps_heads), exchange(swapped)));
+  }
+  return changes;
 }
 
 Json settled_options(Json options, const Json& of_checkpoint) {

@@ -27,9 +27,11 @@ struct ResumeChanges {
 
 // What a run's manifests record of its data: counts, and a hash of the tokens.
 config::Json about_data(const data::Dataset& data);
-// The options and data of a run that its manifests record, and how sums over ranks nest.
+// The options and data of a run that its manifests record, how sums over ranks nest, and what its
+// context ranks exchange.
 config::Json about_run(const config::Options& options, const data::Dataset& data,
-                       const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh);
+                       const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh,
+                       const model::BatchShape& shape);
 
 // The fingerprint in a manifest's `about`; empty when it has none.
 checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
@@ -37,8 +39,10 @@ checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
 // `about` comes from a manifest; values that it lacks count as equal.
 ResumeChanges changed_options(const config::Json& about, const config::Options& options);
 
-// Whether sums over ranks nest otherwise, as on machines with other numbers of ranks.
-ResumeChanges changed_sums(const config::Json& about, const plan::Mesh& mesh);
+// Whether sums over ranks nest otherwise, as on machines with other numbers of ranks, or context
+// ranks exchange something else.
+ResumeChanges changed_sums(const config::Json& about, const plan::Mesh& mesh,
+                           const model::BatchShape& shape);
 
 // Throws Error (kConfig) where a rank's options would train otherwise than rank 0's, which are
 // those of `first` as config::to_json() wrote them: ranks would update one state in several ways.

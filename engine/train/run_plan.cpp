@@ -109,6 +109,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .context = static_cast<int>(options.context_ranks),
                 .node_ranks = static_cast<int>(ranks_on_node(options, facts)),
                 .reduce_dtype = options.reduce_dtype};
+  input.shape.swaps_heads = swaps_heads(options, spec.architecture, input.device);
   input.windows = windows_of(options).front();
   input.inference = facts.inference;
   input.frozen_in_source = may_use_nvme(options);
@@ -170,16 +171,10 @@ double steps_per_checkpoint(const RunPlan& run) {
   return std::max(1.0, kCheckpointEveryS / run.predicted_step_s);
 }
 
-model::BatchShape shape_of(const config::Options& options) {
-  return {.rows = options.micro_batch,
-          .length = options.sequence_length / options.context_ranks,
-          .documents = options.samples == config::SampleLayout::kPacked,
-          .context = {.ranks = options.context_ranks}};
-}
-
 // Of a rank. It grows with segments times micro-batches, and with chunks.
 int64_t ops_of(const plan::PlanInput& input) {
-  const int64_t of_pass = input.mesh.tensor > 1 ? 14 : 5;
+  const int64_t of_pass = (input.mesh.tensor > 1 ? 14 : 5) + (input.shape.swaps_heads ? 5 : 0) +
+                          (input.windows.order == plan::PipelineOrder::kDelayedProducts ? 1 : 0);
   const auto segments = static_cast<int64_t>(input.spec->segments.size());
   const auto chunks = std::ssize(shard::make_layout(*input.spec, input.mesh.shards()).chunks);
   const int64_t of_windows = 10 * (input.windows.count - 1);

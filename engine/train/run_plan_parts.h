@@ -33,6 +33,10 @@ std::vector<plan::OptimizerMode> modes_of(const config::Options& options, bool i
 // may be faster (plan/window_choice.h), or what the options say.
 std::vector<plan::Windows> windows_of(const config::Options& options);
 
+// Whether context ranks swap heads: where --context-exchange says so, or finds that better.
+bool swaps_heads(const config::Options& options, const model::Architecture& architecture,
+                 const kernels::DeviceDescription& device);
+
 // How micro-batches pass the model, and when weights are updated.
 struct Passes {
   plan::Windows windows;

@@ -271,7 +271,8 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
     for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
   }
   const bool is_free = options.pipeline_schedule == config::PipelineSchedule::kAuto;
-  if (run.input.mesh.pipeline > 1 && is_free && !tried.refusal) {
+  const bool may_fit = !tried.best.empty() || !tried.refusal;
+  if (run.input.mesh.pipeline > 1 && is_free && may_fit) {
     const int count = (tried.best.empty() ? run.input : tried.of_best).windows.count;
     tried.add({count, plan::PipelineOrder::kDelayedProducts}, run, options, facts);
   }

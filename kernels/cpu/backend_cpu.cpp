@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/product.h"
 #include "kernels/ref/ops.h"
 
@@ -8,6 +11,18 @@ namespace strata::kernels {
 // Copies of rows: the plain loops are as fast as memory.
 void cpu::gather_rows(const GatherRows& op) {
   ref::gather_rows(op);
+}
+
+void cpu::copy_rows(const CopyRows& op) {
+  constexpr int64_t kTaskBytes = 256 << 10;
+  const int64_t each = std::max<int64_t>(1, kTaskBytes / std::max<int64_t>(1, op.row_bytes));
+  parallel_blocks(op.rows, each, [&](int64_t begin, int64_t end) {
+    CopyRows part = op;
+    part.rows = end - begin;
+    part.x = static_cast<const std::byte*>(op.x) + begin * op.x_stride;
+    part.y = static_cast<std::byte*>(op.y) + begin * op.y_stride;
+    ref::copy_rows(part);
+  });
 }
 
 const Backend& cpu_backend() {

@@ -19,4 +19,12 @@ void gather_rows(const GatherRows& op) {
   }
 }
 
+void copy_rows(const CopyRows& op) {
+  const auto* x = static_cast<const std::byte*>(op.x);
+  auto* y = static_cast<std::byte*>(op.y);
+  for (int64_t i = 0; i < op.rows; ++i) {
+    std::memcpy(y + i * op.y_stride, x + i * op.x_stride, static_cast<size_t>(op.row_bytes));
+  }
+}
+
 }  // namespace strata::kernels::ref

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/comm/group_local.h"
+#include "engine/plan/op.h"
 #include "kernels/emulated/device_emulated.h"
 
 namespace strata::exec {
@@ -129,6 +130,13 @@ Exchange reduce(uint32_t seed, Payload payload, bool in_place) {
   };
 }
 
+Exchange swap(uint32_t seed) {
+  return [=](comm::Group& group, float* data) {
+    const int64_t part = seed % (kFloats / 2 / static_cast<unsigned>(group.size()));
+    group.all_to_all({data, data + kFloats / 2, part * 4});
+  };
+}
+
 Exchange sum(uint32_t seed, Payload payload) {
   return [=](comm::Group& group, float* data) {
     const int first = static_cast<int>(seed % 7), count = 1 + static_cast<int>(seed % 500);
@@ -157,7 +165,9 @@ TEST(BouncedGroup, HasTheBitsOfItsGroup) {
     World before(static_cast<size_t>(ranks));
     for (Values& values : before) values = random_values(random);
     const auto seed = static_cast<uint32_t>(random());
-    const size_t buffer = 256 * (static_cast<size_t>(ranks) + random() % 8);
+    const size_t buffer =
+        static_cast<size_t>(plan::kLeastBounceBytes) * static_cast<size_t>(ranks) +
+        256 * (random() % 8);
     SCOPED_TRACE(testing::Message() << ranks << " ranks, seed " << seed << ", " << buffer);
     const auto expect_equal = [&](const Exchange& exchange) {
       EXPECT_EQ(after(before, exchange, buffer), after(before, exchange, 0));
@@ -167,6 +177,7 @@ TEST(BouncedGroup, HasTheBitsOfItsGroup) {
     expect_equal(reduce(seed, Payload::kF32, true));
     expect_equal(sum(seed, Payload::kF32));
     expect_equal(sum(seed, Payload::kBF16));
+    expect_equal(swap(seed));
     expect_equal(message(seed));
   }
 }

@@ -105,14 +105,25 @@ TEST_F(Pipeline, StagesOfMeshesHaveTheBitsOfThatMesh) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(13000 + seed);
     const int tensor = draw.coin() ? 1 : 2;
+    const int context = draw.below(3) == 0 ? 2 : 1;
     const int laps = laps_of(seed);
-    const model::ModelSpec whole = random_whole(draw, 2 * laps, tensor);
+    model::Architecture architecture = test::stageable_architecture(draw, 2 * laps, tensor);
+    if (context > 1) {
+      architecture.block.qk_norm = model::QkNorm::kHead;
+      architecture.kv_heads = 2 * tensor;
+      architecture.heads = 4 * tensor;
+    }
+    const model::ModelSpec whole = test::random_spec_of(draw, architecture, 1, true);
     plan::PlanInput input = input_of(draw, whole, 2);
     input.device.discrete = false;
     input.mesh.tensor = tensor;
     input.mesh.replicate = tensor == 2 || draw.coin() ? 1 : 2;
-    const int data_ranks = input.mesh.replicate * static_cast<int>(draw.between(1, 2));
+    const int data_ranks = context * input.mesh.replicate * static_cast<int>(draw.between(1, 2));
     input.mesh.world = data_ranks * tensor;
+    input.mesh.context = context;
+    input.shape.context.ranks = context;
+    input.shape.length = 2 * draw.between(2, 8);
+    input.shape.swaps_heads = context > 1 && draw.coin();
     plan::PlanInput flat = input;
     input.mesh.world *= 2;
     flat.mesh.pipeline = 1;

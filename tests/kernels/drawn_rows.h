@@ -141,9 +141,11 @@ inline std::vector<int32_t> drawn_ids(Draw& draw, int64_t count, int64_t least, 
 }
 
 inline std::vector<Floats> embeddings(const Backend& backend, Draw& draw) {
-  const int64_t length = draw.size(1, 40), rows = length * draw.size(1, 4);
+  const int64_t ranks = draw.flag() ? 2 : 1;  // of a context
+  const ContextPart context = {ranks == 2 && draw.flag() ? 1 : 0, ranks};
+  const int64_t length = ranks * draw.size(1, 20), rows = length * draw.size(1, 4);
   const int64_t cols = draw.size(1, 700), vocabulary = draw.size(1, 40);
-  const int64_t positions = length + draw.size(0, 3);
+  const int64_t positions = ranks * length + draw.size(0, 3);
   const float scale = draw.flag() ? 1.0f : 6.9f;
   const bool accumulate = draw.flag();
   const auto tokens = drawn_ids(draw, rows, 0, vocabulary - 1);
@@ -164,6 +166,7 @@ inline std::vector<Floats> embeddings(const Backend& backend, Draw& draw) {
                             .rows = rows,
                             .cols = cols,
                             .length = length,
+                            .context = context,
                             .starts = given_starts,
                             .p = p.data(),
                             .y = y.data()});
@@ -181,6 +184,7 @@ inline std::vector<Floats> embeddings(const Backend& backend, Draw& draw) {
                              .rows = rows,
                              .cols = cols,
                              .length = length,
+                             .context = context,
                              .starts = given_starts,
                              .positions = positions,
                              .dy = y.data(),
@@ -214,7 +218,17 @@ inline std::vector<Floats> elementwise(const Backend& backend, Draw& draw) {
                        .x = all.data(),
                        .position = position.data(),
                        .y = some.data()});
-  return {cast.values(), x.values(), filled.values(), sum.values(), some.values()};
+  // The left parts of the gathered rows, apart.
+  const int64_t part = cols / 2 + 1;
+  Drawn apart(draw, draw.weights, rows * (part + 3), 9);
+  const int64_t width = bytes_of(draw.weights);
+  backend.copy_rows({.rows = rows,
+                     .row_bytes = part * width,
+                     .x = some.data(),
+                     .x_stride = cols * width,
+                     .y = apart.data(),
+                     .y_stride = (part + 3) * width});
+  return {cast.values(), x.values(), filled.values(), sum.values(), some.values(), apart.values()};
 }
 
 }  // namespace strata::kernels

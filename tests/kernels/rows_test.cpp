@@ -288,7 +288,15 @@ KernelCase elementwise_case(int64_t count, DType dtype) {
     backend.fill({.count = count, .value = 2.5f, .y = filled.data()});
     Floats wide(static_cast<size_t>(count));
     backend.cast({.dtype = dtype, .count = count, .x = x.data(), .y = wide.data()});
-    return std::vector<Floats>{x.values(), sum, filled, wide};
+    const int64_t rows = count / 7, width = bytes_of(dtype);
+    Typed every_seventh(dtype, Floats(static_cast<size_t>(rows)));
+    backend.copy_rows({.rows = rows,
+                       .row_bytes = width,
+                       .x = x.data(),
+                       .x_stride = 7 * width,
+                       .y = every_seventh.data(),
+                       .y_stride = width});
+    return std::vector<Floats>{x.values(), sum, filled, wide, every_seventh.values()};
   };
   return {fmt::format("{} {}", count, name_of(dtype)), 0.0f, run};
 }

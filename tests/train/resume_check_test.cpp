@@ -82,10 +82,25 @@ TEST(ResumeCheck, SumsThatNestOtherwiseDoNotContinueTheRun) {
   const config::Json before = config::Json::parse("{}", "test");
   const config::Json saved = config::Json::parse(R"({"nested_ranks": 2})", "test");
   const plan::Mesh nested = {.world = 4, .node_ranks = 2};
-  EXPECT_TRUE(changed_sums(before, nested).breaking.empty());
-  EXPECT_TRUE(changed_sums(saved, nested).breaking.empty());
-  EXPECT_EQ(changed_sums(saved, {.world = 4}).breaking,
+  EXPECT_TRUE(changed_sums(before, nested, {}).breaking.empty());
+  EXPECT_TRUE(changed_sums(saved, nested, {}).breaking.empty());
+  EXPECT_EQ(changed_sums(saved, {.world = 4}, {}).breaking,
             std::vector<std::string>{"sums of single ranks (checkpoint: of machines of 2 ranks)"});
+}
+
+TEST(ResumeCheck, AnotherExchangeOfContextRanksDoesNotContinueTheRun) {
+  const config::Json before = config::Json::parse("{}", "test");
+  const config::Json heads = config::Json::parse(R"({"swaps_heads": 1})", "test");
+  const plan::Mesh mesh = {.world = 4, .context = 4};
+  const auto breaking = [&](const config::Json& about, bool swaps) {
+    return changed_sums(about, mesh, {.swaps_heads = swaps}).breaking;
+  };
+  EXPECT_TRUE(breaking(before, false).empty());
+  EXPECT_TRUE(breaking(heads, true).empty());
+  EXPECT_EQ(breaking(before, true),
+            std::vector<std::string>{"context-exchange heads (checkpoint: keys)"});
+  EXPECT_EQ(breaking(heads, false),
+            std::vector<std::string>{"context-exchange keys (checkpoint: heads)"});
 }
 
 }  // namespace

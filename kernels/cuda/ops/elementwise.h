@@ -48,6 +48,21 @@ struct SoftCapPack {
   }
 };
 
+// A block copies so many bytes, in wide words where both ends and the length allow it.
+template <typename Block>
+STRATA_HOST_DEVICE void copy_bytes(Block& block, const std::byte* from, std::byte* to,
+                                   int64_t bytes, bool in_wide_words) {
+  using Wide = Pack<uint32_t>;
+  const int64_t wide = in_wide_words ? bytes / static_cast<int64_t>(sizeof(Wide)) : 0;
+  block.each([&](int thread) {
+    for (int64_t i = thread; i < wide; i += block.threads) {
+      reinterpret_cast<Wide*>(to)[i] = reinterpret_cast<const Wide*>(from)[i];
+    }
+    const int64_t rest = wide * static_cast<int64_t>(sizeof(Wide));
+    for (int64_t i = rest + thread; i < bytes; i += block.threads) to[i] = from[i];
+  });
+}
+
 struct GatherRow {
   const std::byte* x;
   const int32_t* position;
@@ -58,16 +73,18 @@ struct GatherRow {
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
     STRATA_KERNEL_CHECK(position[row] >= 0 && position[row] < length);
     const std::byte* from = x + (row * stride + position[row]) * row_bytes;
-    std::byte* to = y + row * row_bytes;
-    using Wide = Pack<uint32_t>;
-    const int64_t wide = whole ? row_bytes / static_cast<int64_t>(sizeof(Wide)) : 0;
-    block.each([&](int thread) {
-      for (int64_t i = thread; i < wide; i += block.threads) {
-        reinterpret_cast<Wide*>(to)[i] = reinterpret_cast<const Wide*>(from)[i];
-      }
-      const int64_t rest = wide * static_cast<int64_t>(sizeof(Wide));
-      for (int64_t i = rest + thread; i < row_bytes; i += block.threads) to[i] = from[i];
-    });
+    copy_bytes(block, from, y + row * row_bytes, row_bytes, whole);
+  }
+};
+
+struct CopyRow {
+  const std::byte* x;
+  std::byte* y;
+  int64_t x_stride, y_stride, row_bytes;
+  bool whole;
+  template <typename Block>
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
+    copy_bytes(block, x + row * x_stride, y + row * y_stride, row_bytes, whole);
   }
 };
 
@@ -130,6 +147,16 @@ void gather_rows(On& on, const GatherRows& op) {
   on.blocks(
       op.rows, 256,
       GatherRow{x, op.position, y, op.length, op.together ? 0 : op.length, op.row_bytes, whole});
+}
+
+template <typename On>
+void copy_rows(On& on, const CopyRows& op) {
+  const auto* x = static_cast<const std::byte*>(op.x);
+  auto* y = static_cast<std::byte*>(op.y);
+  const auto all = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y) |
+                   static_cast<uintptr_t>(op.x_stride | op.y_stride | op.row_bytes);
+  if (op.rows == 0) return;
+  on.blocks(op.rows, 256, CopyRow{x, y, op.x_stride, op.y_stride, op.row_bytes, all % 16 == 0});
 }
 
 }  // namespace strata::kernels::cuda

@@ -86,9 +86,11 @@ struct PositionForwardPack {
   const int32_t* starts;     // may be null
   const int32_t* positions;  // may be null
   int64_t cols, length;
+  ContextPart context;
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
     auto* to = y + row * cols + col;
-    const int64_t counted = row % length - (starts == nullptr ? 0 : starts[row]);
+    const int64_t counted =
+        context.position(row % length, length) - (starts == nullptr ? 0 : starts[row]);
     const int64_t position = positions == nullptr ? counted : positions[row];
     Four sum = load_four<T, kWhole>(to, cols - col);
     sum = SumFour()(sum, load_four<T, kWhole>(p + position * cols + col, cols - col));
@@ -102,15 +104,17 @@ struct PositionBackwardPack {
   float* dp;
   const int32_t* starts;  // may be null
   int64_t rows, cols, length;
+  ContextPart context;
   bool accumulate;
   STRATA_HOST_DEVICE void operator()(int64_t position, int64_t col) const {
     float* to = dp + position * cols + col;
     Four sum = {};
     if (accumulate) sum = load_pack<kWhole>(to, cols - col);
-    // Without documents a sequence has the position once.
-    const int64_t step = starts == nullptr ? length : 1;
-    for (int64_t row = position; position < length && row < rows; row += step) {
-      if (starts != nullptr && row % length - starts[row] != position) continue;
+    // Without documents a sequence has the position once, if it does here.
+    const bool everywhere = starts != nullptr;
+    const int64_t first = everywhere ? 0 : context.token(position, length);
+    for (int64_t row = first; row >= 0 && row < rows; row += everywhere ? 1 : length) {
+      if (everywhere && context.position(row % length, length) - starts[row] != position) continue;
       sum = SumFour()(sum, load_four<T, kWhole>(dy + row * cols + col, cols - col));
     }
     store_pack<kWhole>(to, cols - col, sum);
@@ -163,21 +167,22 @@ void position_forward(On& on, const PositionForward& op) {
     with_flag(op.cols % kPack == 0 && is_packed(p) && is_packed(y), [&](auto flag) {
       on.grid(op.rows, op.cols,
               PositionForwardPack<T, decltype(flag)::value>{p, y, op.starts, op.positions, op.cols,
-                                                            op.length});
+                                                            op.length, op.context});
     });
   });
 }
 
 template <typename On>
 void position_backward(On& on, const PositionBackward& op) {
-  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 && op.length <= op.positions);
+  STRATA_CHECK(op.length > 0 && op.rows % op.length == 0 &&
+               op.length * op.context.ranks <= op.positions);
   with_boundary(op.dtype, [&](auto t) {
     using T = decltype(t);
     const auto* dy = elements<T>(op.dy);
     with_flag(op.cols % kPack == 0 && is_packed(dy) && is_packed(op.dp), [&](auto flag) {
       on.grid(op.positions, op.cols,
               PositionBackwardPack<T, decltype(flag)::value>{dy, op.dp, op.starts, op.rows, op.cols,
-                                                             op.length, op.accumulate});
+                                                             op.length, op.context, op.accumulate});
     });
   });
 }
