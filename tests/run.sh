@@ -133,7 +133,7 @@ same_memory+=':*GroupOf.SumsOfSizes*/local:*GroupOf.EveryCallPattern*/local'
 same_memory+=':Pipeline.WindowsOfOneStage*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*:CachedGeneration.EqualsPasses*'
 same_memory+=':CachedGeneration.IsTheSame*:*PipelineRanksOfModel*:ContextRanks.HaveTheBits*:TensorRanks.*'
 same_memory+=':WrittenCheckpoints.OfSlicesHave*:DataThreads.WarningsAre*:Exactness.SoItIsOnADeviceWithInteriors*'
-same_memory+=':*Bf16Parity.*gemma*:*Bf16Parity.*qwen*:Ranks.OfAnyNumber*'
+same_memory+=':*Bf16Parity*:*TwentyStepsEqualTheReference*_ref:Tensor.RanksOfEachFamily*:Ranks.OfAnyNumber*'
 # And these under the thread sanitizer: the same threads as in others, with other arithmetic.
 same_threads='Tensor.RanksOfEachFamily*:Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
 same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'

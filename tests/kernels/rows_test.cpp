@@ -288,7 +288,7 @@ KernelCase elementwise_case(int64_t count, DType dtype) {
     backend.fill({.count = count, .value = 2.5f, .y = filled.data()});
     Floats wide(static_cast<size_t>(count));
     backend.cast({.dtype = dtype, .count = count, .x = x.data(), .y = wide.data()});
-    const int64_t rows = count / 7, width = bytes_of(dtype);
+    const int64_t rows = (count - 1) / 7 + 1, width = bytes_of(dtype);
     Typed every_seventh(dtype, Floats(static_cast<size_t>(rows)));
     backend.copy_rows({.rows = rows,
                        .row_bytes = width,
