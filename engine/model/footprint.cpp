@@ -121,9 +121,10 @@ bool can_swap_heads(const Architecture& a, int64_t ranks) {
 }
 
 // Of a token and D, to the other ranks: all heads twice and keys and values, without those that
-// stay; or keys and values to each.
+// stay; or keys and values to each. Where that is equal, the backward of kept activations decides,
+// which gathers keys once more.
 bool should_swap_heads(const Architecture& a, int64_t ranks) {
-  return can_swap_heads(a, ranks) && 2 * (a.heads + a.kv_heads) < 2 * a.kv_heads * ranks;
+  return can_swap_heads(a, ranks) && 2 * (a.heads + a.kv_heads) <= 2 * a.kv_heads * ranks;
 }
 
 int64_t swapped_head_bytes(const ModelSpec& spec, const BatchShape& shape,

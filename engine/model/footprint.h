@@ -103,7 +103,7 @@ int64_t own_score_bytes(const BatchShape& shape);
 int64_t own_key_bytes(const ModelSpec& spec, const BatchShape& shape);
 
 // Whether context ranks can swap the heads of a layer, of which each gets as many; and whether they
-// send fewer bytes so than by gathering keys and values.
+// send no more bytes in a forward so than by gathering keys and values.
 bool can_swap_heads(const Architecture& architecture, int64_t ranks);
 bool should_swap_heads(const Architecture& architecture, int64_t ranks);
 

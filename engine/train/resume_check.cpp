@@ -225,8 +225,9 @@ ResumeChanges changed_sums(const Json& about, const plan::Mesh& mesh,
   if (saved != here) {
     changes.breaking.push_back(fmt::format("sums {} (checkpoint: {})", text(here), text(saved)));
   }
-  // Checkpoints from before there was a choice gathered keys.
-  const bool swapped = number_in(about, "swaps_heads", 0) != 0;
+  // Checkpoints from before there was a choice gathered keys. A new run has none.
+  const bool is_new = about.find("options") == nullptr;
+  const bool swapped = number_in(about, "swaps_heads", is_new ? shape.swaps_heads : 0) != 0;
   if (mesh.context > 1 && swapped != shape.swaps_heads) {
     const auto exchange = [](bool heads) { return heads ? "heads" : "keys"; };
     changes.breaking.push_back(fmt::format("context-exchange {} (checkpoint: {})",

@@ -18,19 +18,23 @@ struct Mesh {
   int64_t pipeline = 1;
   int64_t zero_stage = 3;
   int64_t shard_ranks = 0;
+  config::ContextExchange exchange = config::ContextExchange::kKeys;
 };
 
 void PrintTo(const Mesh& mesh, std::ostream* out) {
   *out << mesh.ranks << " ranks, " << mesh.context << " context ranks, " << mesh.tensor
-       << " tensor ranks, " << mesh.pipeline << " stages, stage " << mesh.zero_stage;
+       << " tensor ranks, " << mesh.pipeline << " stages, stage " << mesh.zero_stage
+       << (mesh.exchange == config::ContextExchange::kHeads ? ", heads" : ", keys");
 }
 
 // All have two groups with data of their own.
 constexpr Mesh kAlone = {.ranks = 2};
-constexpr Mesh kShared[] = {{.ranks = 4, .context = 2},
-                            {.ranks = 4, .context = 2, .zero_stage = 1, .shard_ranks = 1},
-                            {.ranks = 8, .context = 4, .zero_stage = 2, .shard_ranks = 2},
-                            {.ranks = 8, .context = 2, .tensor = 2}};
+constexpr Mesh kShared[] = {
+    {.ranks = 4, .context = 2},
+    {.ranks = 4, .context = 2, .zero_stage = 1, .shard_ranks = 1},
+    {.ranks = 8, .context = 4, .zero_stage = 2, .shard_ranks = 2},
+    {.ranks = 8, .context = 2, .tensor = 2},
+    {.ranks = 4, .context = 2, .exchange = config::ContextExchange::kHeads}};
 
 class ContextRanks : public Training {
  protected:
@@ -52,6 +56,7 @@ class ContextRanks : public Training {
     options_.pipeline_ranks = mesh.pipeline;
     options_.zero_stage = mesh.zero_stage;
     options_.shard_ranks = mesh.shard_ranks;
+    options_.context_exchange = mesh.exchange;
     options_.steps = 4;
     job_.resume_from = from;
     steps_.clear();
@@ -126,10 +131,17 @@ TEST_F(ContextRanks, HaveTheBitsOfOneStageInAPipeline) {
   const uint64_t whole = hash_;
   EXPECT_EQ(losses_on({.ranks = 8, .context = 2, .pipeline = 2}), expected);
   EXPECT_EQ(hash_, whole);
+  const std::vector<double> swapped = losses_on(kShared[4]);
+  const uint64_t other = hash_;
+  Mesh staged = kShared[4];
+  staged.ranks = 8;
+  staged.pipeline = 2;
+  EXPECT_EQ(losses_on(staged), swapped);
+  EXPECT_EQ(hash_, other);
 }
 
 TEST_F(ContextRanks, HaveTheBitsOfOneWindowInTwo) {
-  for (const Mesh& mesh : {kShared[0], kShared[3]}) {
+  for (const Mesh& mesh : {kShared[0], kShared[3], kShared[4]}) {
     options_.pipeline_windows = 1;
     const std::vector<double> expected = losses_on(mesh);
     const uint64_t whole = hash_;

@@ -89,12 +89,14 @@ TEST(ResumeCheck, SumsThatNestOtherwiseDoNotContinueTheRun) {
 }
 
 TEST(ResumeCheck, AnotherExchangeOfContextRanksDoesNotContinueTheRun) {
-  const config::Json before = config::Json::parse("{}", "test");
-  const config::Json heads = config::Json::parse(R"({"swaps_heads": 1})", "test");
+  const config::Json none = config::Json::parse("{}", "test");
+  const config::Json before = config::Json::parse(R"({"options": {}})", "test");
+  const config::Json heads = config::Json::parse(R"({"options": {}, "swaps_heads": 1})", "test");
   const plan::Mesh mesh = {.world = 4, .context = 4};
   const auto breaking = [&](const config::Json& about, bool swaps) {
     return changed_sums(about, mesh, {.swaps_heads = swaps}).breaking;
   };
+  EXPECT_TRUE(breaking(none, true).empty()) << "a new run";
   EXPECT_TRUE(breaking(before, false).empty());
   EXPECT_TRUE(breaking(heads, true).empty());
   EXPECT_EQ(breaking(before, true),
