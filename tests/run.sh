@@ -136,7 +136,7 @@ same_memory+=':WrittenCheckpoints.OfSlicesHave*:DataThreads.WarningsAre*:Exactne
 same_memory+=':*Bf16Parity*:*TwentyStepsEqualTheReference*_ref:Tensor.RanksOfEachFamily*:Ranks.OfAnyNumber*'
 # And these under the thread sanitizer: the same threads as in others, with other arithmetic.
 same_threads='Tensor.RanksOfEachFamily*:Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
-same_threads+=':Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
+same_threads+=':Context.RanksSwapHeads*:Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
 same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
 same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:Ranks.OfAnyNumber*:External.StateHasTheSameBits*'
 

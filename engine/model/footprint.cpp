@@ -258,11 +258,12 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
   const Architecture& a = spec.architecture;
   const bool can_swap = can_swap_heads(a, shape.context.ranks);
   if (shape.swaps_heads && !can_swap) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("context-exchange: heads: {} context ranks do not divide the {} heads "
-                            "and {} key heads of a rank (give --context-exchange keys, or other "
-                            "ranks)",
-                            shape.context.ranks, a.heads, a.kv_heads));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("context-exchange: heads: {} context ranks have to divide the heads and "
+                    "the key heads of a rank, {} and {} (give --context-exchange keys, or "
+                    "other ranks)",
+                    shape.context.ranks, a.heads, a.kv_heads));
   }
   if (shape.context.ranks > 1 && !shape.swaps_heads &&
       (!device.contexts || device.interior != DType::kF32)) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "engine/base/plural.h"
 #include "engine/base/units.h"
@@ -207,12 +209,16 @@ std::string place_text(const RunPlan& run) {
   const plan::Mesh& mesh = run.input.mesh;
   const bool groups = mesh.batch_ranks() > 1;
   std::string text = groups ? fmt::format(" on each of {} ", mesh.batch_ranks()) : " on ";
-  if (groups && mesh.tensor * mesh.context > 1) text += "groups of ";
-  if (mesh.context > 1) text += fmt::format("{} context ", mesh.context);
-  if (mesh.tensor * mesh.context > mesh.tensor && mesh.tensor > 1) text += "x ";
-  if (mesh.tensor > 1) text += fmt::format("{} tensor ", mesh.tensor);
-  return text + "ranks of " + counted(ceil_div(mesh.world, run.ranks_on_node), "machine") +
-         (run.input.shape.swaps_heads ? "; context ranks swap heads" : "");
+  std::vector<std::string> axes;
+  if (mesh.context > 1) axes.push_back(fmt::format("{} context ", mesh.context));
+  if (mesh.tensor > 1) axes.push_back(fmt::format("{} tensor ", mesh.tensor));
+  if (mesh.pipeline > 1) axes.push_back(fmt::format("{} pipeline ", mesh.pipeline));
+  if (groups && !axes.empty()) text += "groups of ";
+  text += fmt::format("{}ranks of ", fmt::join(axes, "x "));
+  text += counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
+  if (mesh.context == 1) return text;
+  return text + (run.input.shape.swaps_heads ? "; context ranks swap heads"
+                                             : "; context ranks gather keys and values");
 }
 
 // What the stages have, of many the first two and the last, and how micro-batches pass them.

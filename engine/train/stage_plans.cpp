@@ -270,7 +270,10 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
             : plan::faster_windows(run.input, run.rates, cost_of(tried.best, run).predicted_s);
     for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
   }
-  const bool is_free = options.pipeline_schedule == config::PipelineSchedule::kAuto;
+  // Interleaved chunks leave little to wait, so rough plans of meshes try that with whole stages
+  // alone.
+  const bool is_free = options.pipeline_schedule == config::PipelineSchedule::kAuto &&
+                       !(facts.rough && options.pipeline_chunks > 1);
   const bool may_fit = !tried.best.empty() || !tried.refusal;
   if (run.input.mesh.pipeline > 1 && is_free && may_fit) {
     const int count = (tried.best.empty() ? run.input : tried.of_best).windows.count;

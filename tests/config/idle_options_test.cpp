@@ -139,7 +139,8 @@ TEST(IdleOptions, AreRefusedTogetherWithTheRest) {
 TEST(IdleOptions, OfADeepspeedFileAreToldOnce) {
   const std::string text = said(Command::kTrain, {}, "", R"({"zero_optimization": {"stage": 3}})");
   EXPECT_EQ(text,
-            "warning: --zero-stage has no effect: a single rank shares nothing (give --ranks N); "
+            "warning: --zero-stage has no effect: a single rank has data of its own, and shares "
+            "nothing (raise --ranks); "
             "--zero-stage is given by ds.json: zero_optimization.stage\n");
 }
 
