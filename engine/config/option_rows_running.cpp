@@ -79,7 +79,7 @@ constexpr OptionRow kRunning[] = {
 
     {"ranks", kInt, &O::ranks, kStep | kLaunch, kRanks, "N", "", up_to(1 << 20), "",
      "Ranks that train together; a step learns from micro-batch x accumulate samples of every "
-     "rank, or of every group of --tensor-ranks, --context-ranks and --pipeline-ranks."},
+     "rank, or of every group of tensor, context and pipeline ranks."},
     {"max-restarts", kInt, &O::max_restarts, kLaunch, kRanks, "N", "", kFromZero, "",
      "When a rank ends or hangs, start all again from the newest checkpoint, at most N times."},
     {"min-ranks", kInt, &O::min_ranks, kLaunch, kRanks, "N", "", kFromZero, "all",
