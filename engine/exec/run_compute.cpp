@@ -43,11 +43,10 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
       pointer(backward && !op.recomputes ? Mode::kRead : Mode::kWrite, ValueKind::kInterior);
   const bool goes_back = backward || op.kind == OpKind::kLoss;
   const ValueKind branch = goes_back ? ValueKind::kBranchGradient : ValueKind::kBranch;
-  const auto either_bytes = [&](ValueKind kind) {
+  const auto either = [&](ValueKind kind) {
     std::byte* written = pointer(Mode::kWrite, kind);
-    return written ? written : pointer(Mode::kRead, kind);
+    return reinterpret_cast<float*>(written ? written : pointer(Mode::kRead, kind));
   };
-  const auto either = [&](ValueKind kind) { return reinterpret_cast<float*>(either_bytes(kind)); };
   call.rows = pointer(Mode::kRead, ValueKind::kRows);
   call.row_grads = either(ValueKind::kRowGradient);
   call.branch = either(branch);
@@ -56,12 +55,12 @@ SegmentCall Executor::Impl::call_of(const plan::Op& op, const Instance& instance
   call.norm_sums = either(ValueKind::kNormSums);
   call.keys = either(ValueKind::kKeys);
   call.key_grads = either(ValueKind::kKeyGradient);
-  for (const ValueKind kind : {ValueKind::kHeads, ValueKind::kAttended, ValueKind::kHeadsGradient,
-                               ValueKind::kAttendedGradient}) {
-    if (std::byte* sent = pointer(Mode::kWrite, kind)) call.sent = sent;
-    if (const std::byte* received = pointer(Mode::kRead, kind)) call.received = received;
+  for (const Access& access : accesses) {
+    if (!plan::is_swapped(access.value.kind)) continue;
+    if (access.mode == Mode::kWrite) call.sent = at(access);
+    if (access.mode == Mode::kRead) call.received = at(access);
   }
-  call.operands = either_bytes(ValueKind::kOperands);
+  call.operands = either(ValueKind::kOperands);
   call.norm_grads = either(ValueKind::kNormGradient);
   if (call.norm_grads != nullptr && backward) {
     call.grad_first = !find_access(accesses, Mode::kRead, ValueKind::kNormGradient);

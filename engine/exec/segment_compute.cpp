@@ -15,8 +15,7 @@ using model::SegmentKind;
 
 // A tensor slice may have no rows whose norms would store anything.
 void zero_norms(const SegmentContext& c) {
-  int64_t count = 0;
-  for (const model::Parameter* norm : model::trained_norms(c.segment)) count += norm->numel;
+  const int64_t count = model::norm_gradient_bytes(c.segment) / bytes_of(DType::kF32);
   c.ops.fill(c.queue, {.count = count, .value = 0.0f, .y = {c.call.norm_grads, DType::kF32}});
 }
 

@@ -4,6 +4,7 @@
 #include "engine/exec/segment_compute_attention.h"
 
 #include <array>
+#include <cmath>
 
 namespace strata::exec {
 
@@ -182,6 +183,34 @@ Columns turn_query(const SegmentContext& context, Interior projected, Interior t
   return shared_columns(context, q, context.call.keys);
 }
 
+float score_scale(const model::Architecture& a) {
+  const double scalar = a.score_scalar > 0 ? a.score_scalar : static_cast<double>(a.head_size);
+  return static_cast<float>(1.0 / std::sqrt(scalar));
+}
+
+// Forward or backward of attention, with what both have.
+template <typename Op>
+Op attention_of(const SegmentContext& context, std::byte* interior, const Columns& in) {
+  const model::Architecture& a = context.architecture;
+  const model::SegmentLayout& layout = context.layout;
+  const bool swaps = context.parts.swaps_heads;
+  Op op = model::attention_shape<Op>(a, context.shape, context.segment.layer);
+  op.starts = context.starts();
+  if (swaps && op.starts != nullptr) {
+    op.starts = reinterpret_cast<const int32_t*>(floats_part(interior, layout.whole_starts));
+  }
+  op.scale = score_scale(a);
+  op.q = in.q;
+  op.q_stride = in.q_stride;
+  op.k = in.k;
+  op.k_stride = in.k_stride;
+  op.v = in.v;
+  op.v_stride = in.v_stride;
+  op.o = context.part(interior, swaps ? layout.whole_attended : layout.attended);
+  op.lse = floats_part(interior, layout.log_sum_exp);
+  return op;
+}
+
 // Over the keys and values of earlier passes, to which those of the new tokens are added.
 void attend_cached(const SegmentContext& context, std::byte* interior, const Columns& in) {
   const model::SegmentLayout& layout = context.layout;
@@ -203,22 +232,18 @@ void attend_cached(const SegmentContext& context, std::byte* interior, const Col
   context.ops.cached_attention(context.queue, op);
 }
 
+}  // namespace
+
 void attend(const SegmentContext& context, std::byte* interior, const Columns& in) {
   if (context.shape.is_cached()) return attend_cached(context, interior, in);
-  const model::SegmentLayout& layout = context.layout;
-  auto op = attention_of<kernels::AttentionForward>(context, in);
-  op.o = context.part(interior, layout.attended);
-  op.lse = floats_part(interior, layout.log_sum_exp);
-  op.workspace = context.scratch(layout.forward_scratch);
+  auto op = attention_of<kernels::AttentionForward>(context, interior, in);
+  op.workspace = context.scratch(context.layout.forward_scratch);
   context.ops.attention_forward(context.queue, op);
 }
 
 void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
                      ConstInterior grad_attended, const Columns& grads) {
-  const model::SegmentLayout& layout = context.layout;
-  auto op = attention_of<kernels::AttentionBackward>(context, in);
-  op.o = context.part(interior, layout.attended);
-  op.lse = floats_part(interior, layout.log_sum_exp);
+  auto op = attention_of<kernels::AttentionBackward>(context, interior, in);
   op.d_o = grad_attended;
   op.dq = grads.q;
   op.dk = grads.k;
@@ -226,9 +251,11 @@ void attend_backward(const SegmentContext& context, std::byte* interior, const C
   op.dq_stride = grads.q_stride;
   op.dk_stride = grads.k_stride;
   op.dv_stride = grads.v_stride;
-  op.workspace = context.scratch(layout.backward_scratch);
+  op.workspace = context.scratch(context.layout.backward_scratch);
   context.ops.attention_backward(context.queue, op);
 }
+
+namespace {
 
 // Leaves the gradients of q where `attended` was, and those of all keys and values in the call's
 // buffer.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cmath>
-
 #include "engine/exec/segment_compute_ops.h"
 
 // What attention segments share, whether their ranks share keys, swap heads, or neither.
@@ -31,26 +29,11 @@ Columns turn(const SegmentContext& context, kernels::Interior projected, kernels
 void turn_back(const SegmentContext& context, kernels::ConstInterior projected, const float* rstd,
                kernels::Interior grad_projected);
 
-inline float score_scale(const model::Architecture& a) {
-  const double scalar = a.score_scalar > 0 ? a.score_scalar : static_cast<double>(a.head_size);
-  return static_cast<float>(1.0 / std::sqrt(scalar));
-}
-
-// Forward or backward of attention, with q, k and v.
-template <typename Op>
-Op attention_of(const SegmentContext& context, const Columns& in) {
-  const model::Architecture& a = context.architecture;
-  Op op = model::attention_shape<Op>(a, context.shape, context.segment.layer);
-  op.starts = context.starts();
-  op.scale = score_scale(a);
-  op.q = in.q;
-  op.q_stride = in.q_stride;
-  op.k = in.k;
-  op.k_stride = in.k_stride;
-  op.v = in.v;
-  op.v_stride = in.v_stride;
-  return op;
-}
+// Attends to q, k and v: what comes of it, and what backward reads of it, goes into the interior;
+// or reads that and the gradient of the former. Where ranks swap heads it is of all tokens.
+void attend(const SegmentContext& context, std::byte* interior, const Columns& in);
+void attend_backward(const SegmentContext& context, std::byte* interior, const Columns& in,
+                     kernels::ConstInterior grad_attended, const Columns& grads);
 
 // Where context ranks swap heads (model::Parts::swaps_heads): the two parts before the branch, what
 // the branch reads, and the parts of backward, the first of which has the gradient of attended.

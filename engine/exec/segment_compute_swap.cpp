@@ -18,17 +18,20 @@ struct Swap {
         queries(context.architecture.heads * context.architecture.head_size / ranks),
         keys(context.architecture.kv_heads * context.architecture.head_size / ranks),
         width(queries + 2 * keys),
-        head_bytes(tokens * width * element),
-        start_bytes(context.shape.documents ? tokens * int64_t{4} : 0) {}
+        block_bytes(
+            model::swapped_head_bytes(context.architecture, context.shape, context.interior)),
+        attended_bytes(
+            model::swapped_attended_bytes(context.architecture, context.shape, context.interior)),
+        start_bytes(block_bytes - head_bytes()) {}
 
-  int64_t block_bytes() const { return head_bytes + start_bytes; }
-  int64_t attended_bytes() const { return tokens * queries * element; }
+  int64_t head_bytes() const { return tokens * width * element; }
 
   const int64_t ranks;
   const int64_t tokens;  // own ones
   const int64_t element;
   const int64_t queries, keys, width;  // columns of a rank's heads
-  const int64_t head_bytes, start_bytes;
+  const int64_t block_bytes, attended_bytes;
+  const int64_t start_bytes;  // of a block, behind the heads; 0 without documents
 };
 
 std::byte* bytes_at(const void* data, int64_t offset) {
@@ -91,17 +94,6 @@ Columns whole_columns(const Swap& swap, Interior base) {
   return {base, k, k + swap.keys, swap.width, swap.width, swap.width};
 }
 
-template <typename Op>
-Op whole_attention(const SegmentContext& context, std::byte* interior, const Columns& in) {
-  Op op = attention_of<Op>(context, in);
-  const bool documents = context.shape.documents;
-  op.starts =
-      documents
-          ? reinterpret_cast<const int32_t*>(floats_part(interior, context.layout.whole_starts))
-          : nullptr;
-  return op;
-}
-
 }  // namespace
 
 void heads_forward(const SegmentContext& context, std::byte* interior) {
@@ -115,13 +107,13 @@ void heads_forward(const SegmentContext& context, std::byte* interior) {
   const Columns all = turn(context, projected, turned, nullptr, nullptr);
   const Swap swap(context);
   for (int64_t rank = 0; rank < swap.ranks; ++rank) {
-    const Interior block = block_of(context, context.call.sent, rank, swap.block_bytes());
+    const Interior block = block_of(context, context.call.sent, rank, swap.block_bytes);
     each_column_part(swap, rank, all,
                      [&](int64_t columns, Interior from, int64_t stride, int64_t at) {
                        copy_columns(context, columns, from, stride, block + at, swap.width);
                      });
     if (swap.start_bytes == 0) continue;
-    context.queue.copy(bytes_at(block.data, swap.head_bytes), context.starts(), swap.start_bytes);
+    context.queue.copy(bytes_at(block.data, swap.head_bytes()), context.starts(), swap.start_bytes);
   }
 }
 
@@ -131,19 +123,14 @@ void whole_forward(const SegmentContext& context, std::byte* interior) {
   const Interior heads = context.part(interior, layout.whole_heads);
   const Interior attended = context.part(interior, layout.whole_attended);
   void* received = bytes_at(context.call.received, 0);
-  reorder(context, Order::kToSequences, received, swap.block_bytes(), heads.data,
+  reorder(context, Order::kToSequences, received, swap.block_bytes, heads.data,
           swap.width * swap.element);
   if (swap.start_bytes > 0) {
-    reorder(context, Order::kToSequences, bytes_at(received, swap.head_bytes), swap.block_bytes(),
+    reorder(context, Order::kToSequences, bytes_at(received, swap.head_bytes()), swap.block_bytes,
             interior + layout.whole_starts.offset, 4);
   }
-  auto op =
-      whole_attention<kernels::AttentionForward>(context, interior, whole_columns(swap, heads));
-  op.o = attended;
-  op.lse = floats_part(interior, layout.log_sum_exp);
-  op.workspace = context.scratch(layout.forward_scratch);
-  context.ops.attention_forward(context.queue, op);
-  reorder(context, Order::kToRanks, context.call.sent, swap.attended_bytes(), attended.data,
+  attend(context, interior, whole_columns(swap, heads));
+  reorder(context, Order::kToRanks, context.call.sent, swap.attended_bytes, attended.data,
           swap.queries * swap.element);
 }
 
@@ -152,8 +139,8 @@ void take_attended(const SegmentContext& context, std::byte* interior) {
   const Interior attended = context.part(interior, context.layout.attended);
   for (int64_t rank = 0; rank < swap.ranks; ++rank) {
     copy_columns(context, swap.queries,
-                 block_of(context, context.call.received, rank, swap.attended_bytes()),
-                 swap.queries, attended + rank * swap.queries, swap.ranks * swap.queries);
+                 block_of(context, context.call.received, rank, swap.attended_bytes), swap.queries,
+                 attended + rank * swap.queries, swap.ranks * swap.queries);
   }
 }
 
@@ -162,7 +149,7 @@ void give_attended_grad(const SegmentContext& context, ConstInterior grad_attend
   for (int64_t rank = 0; rank < swap.ranks; ++rank) {
     copy_columns(context, swap.queries, grad_attended + rank * swap.queries,
                  swap.ranks * swap.queries,
-                 block_of(context, context.call.sent, rank, swap.attended_bytes()), swap.queries);
+                 block_of(context, context.call.sent, rank, swap.attended_bytes), swap.queries);
   }
 }
 
@@ -172,21 +159,12 @@ void whole_backward(const SegmentContext& context) {
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
   const Interior grad_attended = context.workspace(layout.branch);
   const Interior grad_heads = context.workspace(layout.inner);
-  reorder(context, Order::kToSequences, bytes_at(context.call.received, 0), swap.attended_bytes(),
+  reorder(context, Order::kToSequences, bytes_at(context.call.received, 0), swap.attended_bytes,
           grad_attended.data, swap.queries * swap.element);
-  auto op = whole_attention<kernels::AttentionBackward>(
-      context, interior, whole_columns(swap, context.part(interior, layout.whole_heads)));
-  const Columns grads = whole_columns(swap, grad_heads);
-  op.o = context.part(interior, layout.whole_attended);
-  op.lse = floats_part(interior, layout.log_sum_exp);
-  op.d_o = grad_attended;
-  op.dq = grads.q;
-  op.dk = grads.k;
-  op.dv = grads.v;
-  op.dq_stride = op.dk_stride = op.dv_stride = swap.width;
-  op.workspace = context.scratch(layout.backward_scratch);
-  context.ops.attention_backward(context.queue, op);
-  reorder(context, Order::kToRanks, context.call.sent, swap.block_bytes(), grad_heads.data,
+  attend_backward(context, interior,
+                  whole_columns(swap, context.part(interior, layout.whole_heads)), grad_attended,
+                  whole_columns(swap, grad_heads));
+  reorder(context, Order::kToRanks, context.call.sent, swap.block_bytes, grad_heads.data,
           swap.width * swap.element);
 }
 
@@ -197,7 +175,7 @@ void heads_backward(const SegmentContext& context) {
   std::byte* interior = static_cast<std::byte*>(context.call.interior);
   const Interior grad = context.operand_or(layout.inner, layout.later_inner);
   for (int64_t rank = 0; rank < swap.ranks; ++rank) {
-    const Interior block = block_of(context, context.call.received, rank, swap.block_bytes());
+    const Interior block = block_of(context, context.call.received, rank, swap.block_bytes);
     each_column_part(swap, rank, columns_of(context, grad),
                      [&](int64_t columns, Interior to, int64_t stride, int64_t at) {
                        copy_columns(context, columns, block + at, swap.width, to, stride);

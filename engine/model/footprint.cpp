@@ -127,18 +127,14 @@ bool should_swap_heads(const Architecture& a, int64_t ranks) {
   return can_swap_heads(a, ranks) && 2 * (a.heads + a.kv_heads) <= 2 * a.kv_heads * ranks;
 }
 
-int64_t swapped_head_bytes(const ModelSpec& spec, const BatchShape& shape,
-                           const kernels::DeviceDescription& device) {
-  const Architecture& a = spec.architecture;
+int64_t swapped_head_bytes(const Architecture& a, const BatchShape& shape, DType interior) {
   const int64_t columns = (a.heads + 2 * a.kv_heads) * a.head_size / shape.context.ranks;
   const int64_t starts = shape.documents ? shape.tokens() * int64_t{4} : 0;
-  return shape.tokens() * columns * bytes_of(device.interior) + starts;
+  return shape.tokens() * columns * bytes_of(interior) + starts;
 }
 
-int64_t swapped_attended_bytes(const ModelSpec& spec, const BatchShape& shape,
-                               const kernels::DeviceDescription& device) {
-  const Architecture& a = spec.architecture;
-  return shape.tokens() * a.heads * a.head_size / shape.context.ranks * bytes_of(device.interior);
+int64_t swapped_attended_bytes(const Architecture& a, const BatchShape& shape, DType interior) {
+  return shape.tokens() * a.heads * a.head_size / shape.context.ranks * bytes_of(interior);
 }
 
 int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape) {

@@ -110,10 +110,10 @@ bool should_swap_heads(const Architecture& architecture, int64_t ranks);
 // Bytes of what one rank sends another of one micro-batch where they swap heads: q, k and v, [N,
 // (H+2K)D / ranks], and where documents start, [N] i32; and attended, [N, HD / ranks]; in the
 // device's interior type.
-int64_t swapped_head_bytes(const ModelSpec& spec, const BatchShape& shape,
-                           const kernels::DeviceDescription& device);
-int64_t swapped_attended_bytes(const ModelSpec& spec, const BatchShape& shape,
-                               const kernels::DeviceDescription& device);
+int64_t swapped_head_bytes(const Architecture& architecture, const BatchShape& shape,
+                           DType interior);
+int64_t swapped_attended_bytes(const Architecture& architecture, const BatchShape& shape,
+                               DType interior);
 
 // Bytes of q, k and v of own heads of one micro-batch, [N, (H+2K)D] f32, and of the sums of the
 // norms of q and k, [2, N] f32, where Parts::sums_norms.

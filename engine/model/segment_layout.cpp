@@ -357,14 +357,11 @@ void lay_head(SegmentLayout& layout, const Segment& matrix_owner, const Shapes& 
 SegmentLayout segment_layout(const ModelSpec& spec, int segment, const BatchShape& shape,
                              Recipe recipe, const kernels::DeviceDescription& device) {
   const Segment& one = spec.segments[static_cast<size_t>(segment)];
-  const Shapes shapes{spec.architecture,
-                      shape,
-                      weight_dtype(recipe),
-                      device,
-                      spec.tensor,
-                      most_rows(spec, shape),
-                      parts_of(spec, shape, segment).sums_norms,
-                      parts_of(spec, shape, segment).swaps_heads};
+  const Parts parts = parts_of(spec, shape, segment);
+  const Shapes shapes{spec.architecture,    shape,
+                      weight_dtype(recipe), device,
+                      spec.tensor,          most_rows(spec, shape),
+                      parts.sums_norms,     parts.swaps_heads};
   SegmentLayout layout;
   switch (one.kind) {
     case SegmentKind::kAttention:

@@ -98,8 +98,9 @@ int64_t gradient_part_bytes(const PlanInput& input, int segment) {
 }
 
 int64_t swapped_bytes(const PlanInput& input) {
-  return std::max(model::swapped_head_bytes(*input.spec, input.shape, input.device),
-                  model::swapped_attended_bytes(*input.spec, input.shape, input.device));
+  return std::max(
+      model::swapped_head_bytes(input.spec->architecture, input.shape, input.device.interior),
+      model::swapped_attended_bytes(input.spec->architecture, input.shape, input.device.interior));
 }
 
 namespace {

@@ -140,8 +140,10 @@ void PassOrder::close_pass(OpKind kind, int segment) {
 int64_t PassOrder::swapped_bytes_of(ValueKind kind) const {
   const bool heads = kind == ValueKind::kHeads || kind == ValueKind::kHeadsGradient;
   return input_.shape.context.ranks *
-         (heads ? model::swapped_head_bytes(*input_.spec, input_.shape, input_.device)
-                : model::swapped_attended_bytes(*input_.spec, input_.shape, input_.device));
+         (heads ? model::swapped_head_bytes(input_.spec->architecture, input_.shape,
+                                            input_.device.interior)
+                : model::swapped_attended_bytes(input_.spec->architecture, input_.shape,
+                                                input_.device.interior));
 }
 
 void PassOrder::swapped(Mode mode, ValueKind kind, int reduced, int segment, int micro_batch) {

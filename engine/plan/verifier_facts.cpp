@@ -154,11 +154,12 @@ int64_t Facts::extent(const Value& value) const {
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
     case ValueKind::kHeads:
     case ValueKind::kHeadsGradient:
-      return plan.shape.context.ranks * model::swapped_head_bytes(spec, plan.shape, plan.device);
+      return plan.shape.context.ranks *
+             model::swapped_head_bytes(spec.architecture, plan.shape, plan.device.interior);
     case ValueKind::kAttended:
     case ValueKind::kAttendedGradient:
       return plan.shape.context.ranks *
-             model::swapped_attended_bytes(spec, plan.shape, plan.device);
+             model::swapped_attended_bytes(spec.architecture, plan.shape, plan.device.interior);
     case ValueKind::kProjected:
     case ValueKind::kProjectedGradient:
       return model::projected_bytes(spec, plan.shape);

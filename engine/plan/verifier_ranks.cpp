@@ -34,8 +34,7 @@ bool same_run(const Plan& a, const Plan& b) {
          a.mesh.world == b.mesh.world && a.mesh.zero_stage == b.mesh.zero_stage &&
          a.mesh.replicate == b.mesh.replicate && a.mesh.tensor == b.mesh.tensor &&
          a.mesh.pipeline == b.mesh.pipeline && a.mesh.context == b.mesh.context &&
-         a.mesh.reduce_dtype == b.mesh.reduce_dtype && a.windows.count == b.windows.count &&
-         a.windows.order == b.windows.order;
+         a.mesh.reduce_dtype == b.mesh.reduce_dtype && a.windows == b.windows;
 }
 
 void compare(const Facts& facts, int rank, const Program& a, const Program& b, Reporter& reporter) {

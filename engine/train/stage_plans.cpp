@@ -288,19 +288,27 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
   return std::move(tried.best);
 }
 
+std::vector<plan::SectionSeconds> stage_seconds(const std::vector<plan::PlannedRun>& stages,
+                                                const RunPlan& run) {
+  std::vector<plan::SectionSeconds> all;
+  for (const plan::PlannedRun& stage : stages) {
+    plan::SectionSeconds& sum = all.emplace_back();
+    const size_t segments = run.spec_of(stage.plan.mesh.rank).segments.size();
+    for (const plan::SectionSeconds& one : segment_seconds(stage, segments)) add(one, 1, sum);
+  }
+  return all;
+}
+
 // The step with so many chunks of each stage, if its parts take what those of `stages` take.
-double interleaved_s(int chunks, const std::vector<plan::PlannedRun>& stages, const RunPlan& run) {
+double interleaved_s(int chunks, std::span<const plan::SectionSeconds> stages, const RunPlan& run) {
   const model::Route route = model::route_of(*run.spec, run.input.mesh.pipeline, chunks);
   const auto blocks = static_cast<double>(run.spec->architecture.layers);
   const double ranks = route.ranks;
   const double part = std::ceil(blocks / (ranks * chunks)) / (blocks / ranks);  // of a stage
   std::vector<plan::SectionSeconds> sections(static_cast<size_t>(route.sections()));
   for (int section = route.embeds_on_last ? 1 : 0; section < route.sections(); ++section) {
-    const plan::PlannedRun& stage = stages[static_cast<size_t>(route.rank_of(section))];
-    const size_t segments = run.spec_of(stage.plan.mesh.rank).segments.size();
-    for (const plan::SectionSeconds& one : segment_seconds(stage, segments)) {
-      add(one, part, sections[static_cast<size_t>(section)]);
-    }
+    const size_t stage = static_cast<size_t>(route.rank_of(section));
+    add(stages[stage], part, sections[static_cast<size_t>(section)]);
   }
   return staged_s(route, sections, run.input.windows, run);
 }
@@ -311,11 +319,12 @@ std::vector<int> promising_chunks(const std::vector<plan::PlannedRun>& stages, c
   constexpr int kChunksMax = 8, kPhasesMax = 256;  // more messages and longer plans
   constexpr size_t kTried = 3;
   const double one_s = cost_of(stages, run).predicted_s;
+  const std::vector<plan::SectionSeconds> of_stages = stage_seconds(stages, run);
   std::vector<std::pair<double, int>> found;
   for (int chunks = 2; chunks <= kChunksMax; ++chunks) {
     if (chunks * run.input.mesh.pipeline > run.spec->architecture.layers) break;
     if (chunks * run.input.windows.count > kPhasesMax) break;
-    const double step_s = interleaved_s(chunks, stages, run);
+    const double step_s = interleaved_s(chunks, of_stages, run);
     if (step_s < kWorthwhile * one_s) found.emplace_back(step_s, chunks);
   }
   std::ranges::sort(found);
