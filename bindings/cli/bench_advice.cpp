@@ -210,8 +210,8 @@ Advice advise(const AdviceQuestion& question) {
   advice.free_bytes = question.free_bytes;
   advice.step_s = run.predicted_step_s;
   advice.bottleneck = report.bottleneck;
-  advice.read_bytes = static_cast<double>(report.read_bytes);
-  advice.write_bytes = static_cast<double>(report.write_bytes);
+  advice.read_bytes = static_cast<double>(report.totals.read_bytes);
+  advice.write_bytes = static_cast<double>(report.totals.write_bytes);
   advice.drives = question.drives;
   advice.drives_enough = 1;
   advice.hidden_s = run.predicted_step_s;

@@ -170,9 +170,9 @@ std::string train_summary(const Outcome& outcome) {
         "NVMe     {} read (all verified), {} written; a step reads {:.1f} and writes {:.1f} bytes "
         "a parameter; by {}{}\n",
         format_bytes(result.io.bytes_read), format_bytes(result.io.bytes_written),
-        static_cast<double>(result.step_read_bytes * options.ranks) / parameters,
-        static_cast<double>(result.step_write_bytes * options.ranks) / parameters,
-        result.io_backend, rate_limit(options));
+        static_cast<double>(result.step_read_bytes) / parameters,
+        static_cast<double>(result.step_write_bytes) / parameters, result.io_backend,
+        rate_limit(options));
   }
   if (plan.processes && result.step_sent.all() > 0) {
     text +=
@@ -183,8 +183,7 @@ std::string train_summary(const Outcome& outcome) {
     text += fmt::format(
         "files    {} of frozen weights read from the model's files; a step reads {:.1f} bytes a "
         "parameter\n",
-        format_bytes(result.file_bytes),
-        static_cast<double>(result.step_file_bytes * options.ranks) / parameters);
+        format_bytes(result.file_bytes), static_cast<double>(result.step_file_bytes) / parameters);
   }
   text += memory_line(plan, result);
   return text + ending(outcome);

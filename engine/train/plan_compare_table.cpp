@@ -25,13 +25,13 @@ Cells cells_of(const Compared& one, const Compared& planned, bool has_run) {
   const PlanReport& report = one.report;
   const double speed =
       planned.refusal.empty() ? report.tokens_per_s() / planned.report.tokens_per_s() : 0;
-  const bool writes = report.write_bytes > 0;
+  const bool writes = report.totals.write_bytes > 0;
   return {format_duration(report.simulated.step_s),
           has_run ? format_duration(report.run.seconds) : format_count(report.tokens_per_s()),
           speed > 0 ? fmt::format("{:.2f}", speed) : "-", report.bottleneck,
           !writes   ? "-"
           : has_run ? format_share(report.run.drive_life)
-                    : format_drive_bytes(static_cast<double>(report.write_bytes))};
+                    : format_drive_bytes(static_cast<double>(report.totals.write_bytes))};
 }
 
 // How a row differs from the plan, in words. `planned` fits, and so does the row.
@@ -117,7 +117,7 @@ config::Json compared_json(const std::vector<Compared>& compared) {
     row.set("predicted_step_s", number(one.report.simulated.step_s));
     row.set("predicted_tokens_per_s", number(one.report.tokens_per_s()));
     row.set("bottleneck", fits ? config::Json(one.report.bottleneck) : config::Json());
-    row.set("nvme_write_bytes", number(static_cast<double>(one.report.write_bytes)));
+    row.set("nvme_write_bytes", number(static_cast<double>(one.report.totals.write_bytes)));
     row.set("run_seconds", number(one.report.run.seconds));
     row.set("drive_life", number(one.report.run.drive_life));
     list.push_back(std::move(row));

@@ -11,7 +11,6 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/external.h"
 #include "engine/plan/op_contract.h"
-#include "engine/plan/sent_bytes.h"
 #include "engine/train/plan_purposes.h"
 #include "engine/train/step_flops.h"
 
@@ -89,25 +88,6 @@ std::string bottleneck_of(const plan::SimulationResult& result) {
                                  : longest.name;
 }
 
-namespace {
-
-// Of all ranks, each of which stands for equally many.
-void add_bytes(const RunPlan& run, PlanReport& report) {
-  const int64_t each = run.input.mesh.world / std::ssize(run.ranks);
-  for (const plan::Plan& plan : run.ranks) {
-    report.sent +=
-        plan::sent_bytes(plan, run.spec_of(plan.mesh.rank), plan::ProgramName::kStep) * each;
-    for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
-      const bool reads = op.lane == Lane::kReadWeights || op.lane == Lane::kReadState;
-      if (reads) report.read_bytes += each * op.bytes;
-      if (op.lane == Lane::kWrite) report.write_bytes += each * op.bytes;
-      if (op.kind == plan::OpKind::kConvert) report.file_bytes += each * op.bytes;
-    }
-  }
-}
-
-}  // namespace
-
 int64_t checkpoint_bytes(const RunPlan& run) {
   const bool staged = run.input.mesh.pipeline > 1;
   return checkpoint::checkpoint_bytes(staged ? *run.spec : run.spec_of(0), run.input.recipe);
@@ -118,8 +98,8 @@ PlanReport report_of(const RunPlan& run) {
   const plan::Plan& plan = run.ranks.front();
   report.simulated = plan::simulate(plan, plan::ProgramName::kStep, run.rates);
   if (plan.mesh.pipeline > 1) report.simulated.step_s = run.predicted_step_s;
+  report.totals = run.totals;
   const auto world = static_cast<int64_t>(run.input.mesh.world);
-  add_bytes(run, report);
   report.parameters = static_cast<double>(run.spec->parameter_count());
   for (const model::Segment& segment : run.spec->segments) {
     for (const model::Parameter& parameter : segment.parameters) {
@@ -146,7 +126,7 @@ PlanReport report_of(const RunPlan& run) {
                 .left = run.steps - run.done_steps,
                 .seconds = steps * report.simulated.step_s,
                 .tokens = steps * report.tokens,
-                .write_bytes = steps * static_cast<double>(report.write_bytes),
+                .write_bytes = steps * static_cast<double>(report.totals.write_bytes),
                 .checkpoints = std::ceil(steps / steps_per_checkpoint(run))};
   report.checkpoint_bytes = checkpoint_bytes(run);
   if (report.rated_write_bytes > 0) {
@@ -195,11 +175,11 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   }
   root.set("busy_s", std::move(busy));
   root.set("compute_stall_s", report.simulated.stall.total_s());
-  root.set("nvme_read_bytes", report.read_bytes - report.file_bytes);
-  root.set("file_read_bytes", report.file_bytes);
-  root.set("nvme_write_bytes", report.write_bytes);
-  root.set("sent_bytes", report.sent.all());
-  root.set("sent_between_machines_bytes", report.sent.between);
+  root.set("nvme_read_bytes", report.totals.read_bytes - report.totals.file_bytes);
+  root.set("file_read_bytes", report.totals.file_bytes);
+  root.set("nvme_write_bytes", report.totals.write_bytes);
+  root.set("sent_bytes", report.totals.sent.all());
+  root.set("sent_between_machines_bytes", report.totals.sent.between);
   root.set("checkpoint_bytes", report.checkpoint_bytes);
   root.set("state_bytes_per_parameter", report.state_bytes_per_parameter);
   config::Json whole = config::Json::object();

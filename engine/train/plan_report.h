@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/node_ranks.h"
 #include "engine/config/json.h"
 #include "engine/plan/simulator.h"
 #include "engine/train/run_plan.h"
@@ -28,10 +27,7 @@ struct RunTotals {
 // A plan in the user's terms, as text and as JSON.
 struct PlanReport {
   plan::SimulationResult simulated;  // of one steady step
-  int64_t read_bytes = 0;            // in a step, all ranks: from NVMe and the model's files
-  int64_t write_bytes = 0;
-  SentBytes sent;          // in a step, by all ranks to each other
-  int64_t file_bytes = 0;  // of read_bytes: frozen weights from the model's files
+  PlanTotals totals;
   double parameters = 0;
   double trained_parameters = 0;
   double state_bytes_per_parameter = 0;  // of a trained one: weights, moments and gradient

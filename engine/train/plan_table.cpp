@@ -93,6 +93,36 @@ void add_free(const RunPlan& run, Arena arena, PlanLines& table) {
                   "what is left may be too little for the next thing that is worth keeping there");
 }
 
+// What other stages than the first have in a tier.
+void add_stages(const RunPlan& run, Arena arena, PlanLines& table) {
+  std::vector<int64_t> others;
+  for (const PlanTotals::ArenaBytes& bytes : run.totals.of_stages) {
+    others.push_back(bytes[static_cast<size_t>(arena)]);
+  }
+  if (others.size() < 2) return;
+  const auto [least, most] = std::minmax_element(others.begin() + 1, others.end());
+  const std::string upto = *least == *most ? "" : " to " + format_bytes(*most);
+  const bool is_one = others.size() == 2;
+  table.add("",
+            fmt::format("{:>11}{} for each rank of the other {}", format_bytes(*least), upto,
+                        is_one ? "stage" : "stages"),
+            "stages differ in their blocks, and in how many windows wait in them");
+}
+
+// Of the ranks of the machine that uses most.
+int64_t bytes_on_machine(const RunPlan& run, Arena arena) {
+  const plan::Mesh& mesh = run.input.mesh;
+  int64_t most = 0;
+  int64_t bytes = 0;
+  for (int64_t rank = 0; rank < mesh.world; ++rank) {
+    if (rank % run.ranks_on_node == 0) bytes = 0;
+    const auto stage = static_cast<size_t>(rank / mesh.stage_ranks());
+    bytes += run.totals.of_stages[stage][static_cast<size_t>(arena)];
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 // What is smaller than a hundredth of its tier is one line, unless lines are explained.
 void add_tier(const RunPlan& run, const TierText& tier, bool explains, PlanLines& table) {
   const plan::Plan& plan = run.ranks.front();
@@ -124,8 +154,9 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, PlanLines
   const int64_t ranks = run.ranks_on_node;
   if (is_host && ranks == 1) table.add_bytes(run.outside_bytes, kProgram, kProgramWhy);
   add_free(run, tier.arena, table);
+  add_stages(run, tier.arena, table);
   if (ranks == 1) return;
-  const int64_t machine = used * ranks + (is_host ? run.outside_bytes : 0);
+  const int64_t machine = bytes_on_machine(run, tier.arena) + (is_host ? run.outside_bytes : 0);
   table.add("",
             fmt::format("{:>11} for the {} of a machine",
                         format_bytes(machine) + (is_host && run.host_budget != plan::kNoLimit
@@ -133,7 +164,7 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, PlanLines
                                                      : ""),
                         counted(ranks, "rank")) +
                 (is_host ? margin_text(run, tier.arena) : ""),
-            "that many times what one rank uses, and in host memory the program");
+            "what its ranks use together, and in host memory the program");
   if (is_host) table.add_bytes(run.outside_bytes, kProgram, kProgramWhy);
 }
 
@@ -385,10 +416,10 @@ std::string plan_table(const RunPlan& run, const PlanReport& report, bool explai
                   "(--optimizer-mode in-backward)",
             "when the optimizer changes the weights; the results are the same");
   for (const TierText& tier : kTiers) add_tier(run, tier, explains, table);
-  if (report.file_bytes > 0) {
+  if (report.totals.file_bytes > 0) {
     table.add("files",
               fmt::format("{:>11}  of frozen weights are read from the model's files each step",
-                          format_bytes(report.file_bytes)),
+                          format_bytes(report.totals.file_bytes)),
               "weights that are not trained and do not fit in memory");
   }
   add_time(run, report, table);

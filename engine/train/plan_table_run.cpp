@@ -26,9 +26,9 @@ std::string rates_text(const RunPlan& run) {
 }
 
 void add_drives(const RunPlan& run, const PlanReport& report, PlanLines& table) {
-  if (report.write_bytes == 0) return;
-  const auto written = static_cast<double>(report.write_bytes);
-  const auto read = static_cast<double>(report.read_bytes - report.file_bytes);
+  if (report.totals.write_bytes == 0) return;
+  const auto written = static_cast<double>(report.totals.write_bytes);
+  const auto read = static_cast<double>(report.totals.read_bytes - report.totals.file_bytes);
   table.add("traffic",
             fmt::format("a step{} reads {} and writes {}: {:.1f} and {:.1f} bytes a parameter; {}",
                         of_all_ranks(run), format_drive_bytes(read), format_drive_bytes(written),

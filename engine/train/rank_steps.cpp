@@ -86,16 +86,16 @@ void RankTrainer::finish(TrainResult& result) {
     result.stall_s[lane] += instance->stall_s[lane];
   }
   step_times_.push_back(step_s);
+  result.step_read_bytes = static_cast<int64_t>(sums[1]);
+  result.step_write_bytes = static_cast<int64_t>(sums[2]);
+  result.step_file_bytes = static_cast<int64_t>(sums[3]);
   result.step_sent = {static_cast<int64_t>(sums[4]), static_cast<int64_t>(sums[5])};
-  result.step_file_bytes = file_bytes_;
   result.file_bytes += file_bytes_;
-  result.step_read_bytes = nvme_bytes_read(*instance);
-  result.step_write_bytes = instance->nvme_bytes[static_cast<size_t>(Lane::kWrite)];
   if (!leads() || !job_.events.step) return;
   StepMetrics metrics = metrics_of(flight, loss, step_s);
-  metrics.nvme_read_bytes = static_cast<int64_t>(sums[1]);
-  metrics.nvme_write_bytes = static_cast<int64_t>(sums[2]);
-  metrics.file_read_bytes = static_cast<int64_t>(sums[3]);
+  metrics.nvme_read_bytes = result.step_read_bytes;
+  metrics.nvme_write_bytes = result.step_write_bytes;
+  metrics.file_read_bytes = result.step_file_bytes;
   metrics.sent = result.step_sent;
   record([&] { job_.events.step(metrics); });
 }

@@ -120,8 +120,6 @@ void RankTrainer::sum_up(TrainResult& result) const {
   int64_t by_uring = result.io_backend == "io_uring" ? 1 : 0;
   int64_t by_threads = result.io_backend == "threads" ? 1 : 0;
   counts.insert(counts.end(), {&by_uring, &by_threads});
-  const bool staged = plan_.mesh.pipeline > 1;
-  if (staged) counts.insert(counts.end(), {&result.step_read_bytes, &result.step_write_bytes});
   std::vector<double> sums;
   for (const int64_t* count : counts) sums.push_back(static_cast<double>(*count));
   if (groups_.trainer) groups_.trainer->all_reduce_sum(sums.data(), std::ssize(sums));
@@ -129,9 +127,6 @@ void RankTrainer::sum_up(TrainResult& result) const {
   // A stage may have nothing on drives.
   if (by_threads > 0) result.io_backend = "threads";
   if (by_uring > 0) result.io_backend = "io_uring";
-  if (!staged) return;
-  result.step_read_bytes /= options_.ranks;
-  result.step_write_bytes /= options_.ranks;
 }
 
 void RankTrainer::enter(RunPhase phase) const {

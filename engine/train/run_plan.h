@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/node_ranks.h"
 #include "engine/comm/network_probe.h"
 #include "engine/config/limits.h"
 #include "engine/config/machine.h"
@@ -50,6 +52,17 @@ struct Drives {
 
 Drives drives_of(const config::Options& options, const config::Machine& machine);
 
+// What the plans of all ranks come to.
+struct PlanTotals {
+  int64_t read_bytes = 0;  // in a step: from NVMe and the model's files
+  int64_t write_bytes = 0;
+  int64_t file_bytes = 0;  // of read_bytes: frozen weights from the model's files
+  SentBytes sent;          // in a step, to each other
+  using ArenaBytes = std::array<int64_t, plan::kArenaCount>;
+  ArenaBytes arena_bytes = {};
+  std::vector<ArenaBytes> of_stages;  // of the first rank of each
+};
+
 // All ranks' plans of a run. Pure: nothing is allocated, opened or measured.
 struct RunPlan {
   std::unique_ptr<model::ModelSpec> spec;  // groups, frozen parameters and offsets assigned
@@ -57,6 +70,8 @@ struct RunPlan {
   std::vector<model::ModelSpec> slices;
   plan::PlanInput input;          // of rank 0
   std::vector<plan::Plan> ranks;  // of all, or of RunFacts::only_rank
+  // Of plan_run(). With RunFacts::only_rank, all ranks of a stage count as its first.
+  PlanTotals totals;
   std::string placement_name;
   plan::Rates rates;
   double predicted_step_s = 0;

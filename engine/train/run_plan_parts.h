@@ -4,7 +4,7 @@
 #include "engine/plan/refusal.h"
 #include "engine/train/run_plan.h"
 
-// What run_plan.cpp, stage_plans.cpp and run_refusal.cpp share.
+// What the files share that make a RunPlan.
 namespace strata::train {
 
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts);
@@ -14,6 +14,9 @@ bool is_beyond_machine(const config::Options& options, const RunFacts& facts);
 
 // Both must outlive the result.
 plan::PlannerOptions planner_options(const config::Options& options, const RunFacts& facts);
+
+// The ops of a rank's step, about. They grow with segments times micro-batches, and with chunks.
+int64_t ops_of(const plan::PlanInput& input);
 
 // The part of --host-memory outside of arenas. The checksum table has the size for all planes and a
 // gradient on NVMe.

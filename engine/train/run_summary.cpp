@@ -32,13 +32,13 @@ config::Json memory_json(const RunPlan& plan, const TrainResult& result) {
   return json;
 }
 
-config::Json nvme_json(const config::Options& options, const TrainResult& result) {
+config::Json nvme_json(const TrainResult& result) {
   config::Json json = config::Json::object();
   json.set("read_bytes", result.io.bytes_read);
   json.set("verified_bytes", result.io.bytes_verified);
   json.set("written_bytes", result.io.bytes_written);
-  json.set("step_read_bytes", result.step_read_bytes * options.ranks);
-  json.set("step_write_bytes", result.step_write_bytes * options.ranks);
+  json.set("step_read_bytes", result.step_read_bytes);
+  json.set("step_write_bytes", result.step_write_bytes);
   json.set("backend", result.io_backend);
   return json;
 }
@@ -49,15 +49,11 @@ config::Json nvme_json(const config::Options& options, const TrainResult& result
 RunMemory memory_of(const RunPlan& plan, const TrainResult& result) {
   RunMemory memory = {result.memory};
   const bool on_gpu = plan.input.device.kernels == kernels::KernelSet::kCuda;
-  for (const plan::Plan& rank : plan.ranks) {
-    for (const plan::Arena arena :
-         {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
-      if (on_gpu && arena == plan::Arena::kDevice) continue;
-      memory.arena_bytes += rank.arenas.bytes[static_cast<size_t>(arena)];
-    }
+  for (const plan::Arena arena :
+       {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
+    if (on_gpu && arena == plan::Arena::kDevice) continue;
+    memory.arena_bytes += plan.totals.arena_bytes[static_cast<size_t>(arena)];
   }
-  // Where ranks are processes, the plan is of one of them.
-  memory.arena_bytes *= result.processes;
   memory::ProcessMemory& process = memory.process;
   const int64_t beside =
       process.resident_bytes - process.file_bytes - process.stack_bytes - memory.arena_bytes;
@@ -118,9 +114,9 @@ config::Json summary_json(const config::Options& options, const RunPlan& plan,
   json.set("predicted_step_s", plan.predicted_step_s);
   json.set("busy_s", seconds_by_lane(result.busy_s));
   json.set("compute_stall_s", seconds_by_lane(result.stall_s));
-  json.set("nvme", nvme_json(options, result));
+  json.set("nvme", nvme_json(result));
   json.set("file_read_bytes", result.file_bytes);
-  json.set("step_file_read_bytes", result.step_file_bytes * options.ranks);
+  json.set("step_file_read_bytes", result.step_file_bytes);
   json.set("step_sent_bytes", result.step_sent.all());
   json.set("step_sent_between_machines_bytes", result.step_sent.between);
   json.set("memory", memory_json(plan, result));

@@ -82,10 +82,11 @@ struct TrainResult {
   std::array<double, plan::kLaneCount> busy_s = {};
   std::array<double, plan::kLaneCount> stall_s = {};
   exec::IoTotals io;
-  int64_t step_read_bytes = 0;  // of one steady step, rank 0; of stages the mean
+  // Of the last step, all ranks.
+  int64_t step_read_bytes = 0;  // from NVMe
   int64_t step_write_bytes = 0;
-  SentBytes step_sent;           // by the ranks of the last step, all of them
-  int64_t step_file_bytes = 0;   // frozen weights that a step reads from the model's own files
+  int64_t step_file_bytes = 0;   // frozen weights from the model's own files
+  SentBytes step_sent;           // to each other
   int64_t file_bytes = 0;        // of all steps and ranks
   int64_t processes = 1;         // that `memory` counts
   std::string checkpoint;        // the last one

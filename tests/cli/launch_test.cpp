@@ -24,6 +24,32 @@ TEST_F(Launch, ProcessesHaveTheStateOfThreads) {
   }
 }
 
+// Stages differ, and each process knows the plan of its own alone.
+TEST_F(Launch, StagesMoveTheBytesThatThePlanSaid) {
+  Arguments stages = {"--steps", "3", "--accumulate", "4", "--json"};
+  stages.insert(stages.end(), {"--nvme", ".", "--offload", "nvme"});
+  stages.insert(stages.end(), {"--pipeline-ranks", "2", "--pipeline-windows", "4"});
+  make_model(sandbox_, "wide", {.layers = 4, .hidden = 96, .vocabulary = 400});
+  Arguments all = train("run", stages);
+  *std::find(all.begin(), all.end(), "model") = "wide";
+  std::string& memory = *std::find(all.begin(), all.end(), "400MiB");
+  memory = "1MiB";
+  Process refused(launch(2, all), here());
+  ASSERT_EQ(refused.wait(), 3) << refused.err();
+  memory = std::to_string(least_mib(refused.err())) + "MiB";
+  Process run(launch(2, all), here());
+  ASSERT_EQ(run.wait(), 0) << run.err();
+  std::ifstream file(sandbox_ / "run/plan.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const config::Json said = config::Json::parse(text, "plan.json");
+  const config::Json summary = config::Json::parse(run.out(), "train");
+  const config::Json& moved = *summary.find("nvme");
+  EXPECT_GT(moved.find("step_read_bytes")->int64(), 0);
+  EXPECT_EQ(moved.find("step_read_bytes")->int64(), said.find("nvme_read_bytes")->int64());
+  EXPECT_EQ(moved.find("step_write_bytes")->int64(), said.find("nvme_write_bytes")->int64());
+  EXPECT_EQ(summary.find("step_sent_bytes")->int64(), said.find("sent_bytes")->int64());
+}
+
 TEST_F(Launch, AStopWritesACheckpointAndTheRunResumes) {
   Process process(launch(2, train("run", {"--steps", "1000000"})), here());
   ASSERT_TRUE(process.prints("step 1/")) << process.err();

@@ -131,7 +131,7 @@ TEST_F(PlanReader, HowFastAreTheDrives) {
 
 TEST_F(PlanReader, HowWornAreTheDrivesAndHowLongCouldTheyGoOn) {
   const config::Machine machine = profile("rtx4090-4nvme");
-  const auto written = static_cast<double>(report_.write_bytes);
+  const auto written = static_cast<double>(report_.totals.write_bytes);
   EXPECT_EQ(found(plan_, " written, ([^ ]+) of the drives' rated life"),
             format_share(1000 * written / machine.nvme_rated_write_bytes));
   EXPECT_EQ(found(plan_, "; new, ([0-9]+ drives) are rated"), "4 drives");

@@ -274,7 +274,7 @@ TEST(PlanTable, TotalsAreThoseOfAllSteps) {
   const RunPlan run = planned(basis);
   const PlanReport report = report_of(run);
   EXPECT_EQ(report.run.seconds, 1000 * report.simulated.step_s);
-  EXPECT_EQ(report.run.write_bytes, 1000.0 * static_cast<double>(report.write_bytes));
+  EXPECT_EQ(report.run.write_bytes, 1000.0 * static_cast<double>(report.totals.write_bytes));
   EXPECT_GT(report.run.drive_life, 0);
   EXPECT_DOUBLE_EQ(report.run.drive_life, report.run.write_bytes / 28e15) << "of the profile";
   const std::string text = plan_table(run, report);
