@@ -14,6 +14,7 @@
 #include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
+#include "kernels/ordered_sum.h"
 #include "kernels/position.h"
 #include "kernels/rope.h"
 #include "kernels/sum_squares.h"
@@ -45,6 +46,7 @@
   OP(fill, Fill)                               \
   OP(soft_cap, SoftCap)                        \
   OP(cast, Cast)                               \
+  OP(ordered_sum, OrderedSum)                  \
   OP(adamw, AdamW)                             \
   OP(sum_squares, SumSquares)
 

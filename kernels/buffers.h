@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/backend.h"
 
@@ -261,6 +262,15 @@ template <typename Visit>
 void each_buffer(Cast& op, const Visit& visit) {
   visit(op.x, op.count * bytes_of(op.dtype), false);
   visit(op.y.data, op.count * bytes_of(op.y.dtype), true);
+}
+
+template <typename Visit>
+void each_buffer(OrderedSum& op, const Visit& visit) {
+  for (const void*& x : std::span(op.x).first(static_cast<size_t>(op.sources))) {
+    visit(x, op.count * bytes_of(op.from), false);
+  }
+  visit(op.before, op.count * kFloat, false);
+  visit(op.y, op.count * bytes_of(op.to), true);
 }
 
 template <typename Visit>

@@ -55,6 +55,9 @@ attention.h|.accumulate = true,|
 element.h|static uint16_t store(float value) { return to_f16(value); }|static uint16_t store(float value) { return to_bf16(value); }
 element.h|return from_f16(stored);|return from_bf16(stored);
 optimizer.h|hi.at[i] = to_f16(master.at[i])|hi.at[i] = to_bf16(master.at[i])
+elementwise.h|if (k < sources) value[k] =|if (k < sources - 1) value[k] =
+elementwise.h|sum.at[i] = exact_add(sum.at[i], From::load(value[k].at[i]));|sum.at[i] = exact_add(sum.at[i], From::load(value[sources - k].at[i]));
+elementwise.h|sum.at[i] = canonical(sum.at[i]);|;
 matmul.h|load_four<X, kWhole>(x + row * stride + col|load_four<Weight16, kWhole>(x + row * stride + col
 '
 

@@ -57,5 +57,20 @@ TEST_F(DeviceBackend, BuffersThatOverlapStayOne) {
   EXPECT_TRUE(same_bits(gu, wanted));
 }
 
+TEST_F(DeviceBackend, PointersOfAnArrayAreBuffersToo) {
+  constexpr int kSources = 3;
+  std::vector<Floats> x, wanted;
+  for (uint64_t k = 0; k < kSources; ++k) x.push_back(random_floats(41, k + 1));
+  wanted = x;
+  const auto op_on = [](std::vector<Floats>& of) {
+    OrderedSum op = {.count = 41, .sources = kSources, .y = of[1].data()};
+    for (size_t k = 0; k < of.size(); ++k) op.x[k] = of[k].data();
+    return op;
+  };
+  twin_backend().ordered_sum(op_on(wanted));
+  backend_.ordered_sum(op_on(x));
+  EXPECT_EQ(x, wanted);
+}
+
 }  // namespace
 }  // namespace strata::kernels

@@ -74,6 +74,7 @@ struct DrawnOp {
   bool products = false;  // of weights and interiors: no f32 weights with interiors of 16 bits
   int draws = 12;         // for each pair of types; a third of them for f16
   float roundings = 1;    // to 16 bits, one after the other
+  bool f16 = true;        // takes it
 };
 
 // Types that weights and interiors have together.
@@ -91,6 +92,7 @@ inline std::vector<KernelCase> drawn_cases(const DrawnOp& op) {
   for (const TypePair& types : kTypePairs) {
     const auto& [weights, interior] = types;
     if (op.products && weights == DType::kF32 && interior != DType::kF32) continue;
+    if (!op.f16 && types.has(DType::kF16)) continue;
     const float rounding = std::max(tolerance_of(weights), tolerance_of(interior));
     const bool halves = weights != DType::kF32 || interior != DType::kF32;
     const int draws = types.has(DType::kF16) ? op.draws / 3 : op.draws;

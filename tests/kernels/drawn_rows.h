@@ -231,4 +231,42 @@ inline std::vector<Floats> elementwise(const Backend& backend, Draw& draw) {
   return {cast.values(), x.values(), filled.values(), sum.values(), some.values(), apart.values()};
 }
 
+// Of values with the types of weights to those of interiors; where these are one, some over a
+// source. A few sums are infinite or NaN, and a few of f32 lie halfway between two values of bf16.
+inline std::vector<Floats> ordered_sums(const Backend& backend, Draw& draw) {
+  const int64_t count = draw.size(1, 5000);
+  const auto sources = static_cast<size_t>(draw.size(1, kMostSources));
+  OrderedSum op = {.count = count,
+                   .sources = static_cast<int>(sources),
+                   .from = draw.weights,
+                   .to = draw.interior};
+  std::vector<Drawn> x;
+  x.reserve(sources);
+  for (size_t k = 0; k < sources; ++k) {
+    Drawn& one = x.emplace_back(draw, draw.weights, count, k + 1);
+    op.x[k] = one.data();
+    const auto put = [&](int64_t first, uint32_t bits) {
+      for (int64_t i = first; i < count; i += 9) {
+        if (draw.weights == DType::kF32) {
+          one.floats()[i] = std::bit_cast<float>(bits);
+        } else {
+          static_cast<uint16_t*>(one.data())[i] = static_cast<uint16_t>(bits >> 16);
+        }
+      }
+    };
+    put(4, k == 0 ? 0xffc12345u : 0x3f800000u);
+    put(5, k % 2 == 0 ? 0x7f800000u : 0xff800000u);
+    put(6, k == 0 ? 0x3f808000u : 0u);
+    put(7, k == 0 ? 0xbf818000u : 0u);
+  }
+  Drawn apart(draw, draw.interior, count, 9);
+  const auto over = static_cast<size_t>(draw.size(0, static_cast<int64_t>(sources) - 1));
+  Drawn& y = draw.weights == draw.interior && draw.flag() ? x[over] : apart;
+  op.y = y.data();
+  Drawn before(draw, DType::kF32, count, 10);
+  if (draw.flag()) op.before = before.floats();
+  backend.ordered_sum(op);
+  return {y.values(), x.front().values(), x.back().values()};
+}
+
 }  // namespace strata::kernels

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstring>
+#include <span>
 
 #include "kernels/cuda/ops/launch.h"
 #include "kernels/elementwise.h"
 #include "kernels/gather_rows.h"
+#include "kernels/ordered_sum.h"
 
 namespace strata::kernels::cuda {
 
@@ -45,6 +47,43 @@ struct SoftCapPack {
     Four four = load_four<F32, kWhole>(y + at, count - at);
     for (int i = 0; i < kPack; ++i) four.at[i] = cap * tanhf(four.at[i] / cap);
     store_four<F32, kWhole>(y + at, count - at, four);
+  }
+};
+
+// All sources are loaded before the first addition, so that loads are in flight together, and
+// before y is written, which may be one of them.
+template <typename From, typename To, bool kWhole>
+struct OrderedSumPack {
+  using Stored = typename From::Stored;
+  const Stored* x[kMostSources];
+  int sources;
+  const float* before;
+  typename To::Stored* y;
+  int64_t count;
+  STRATA_HOST_DEVICE void operator()(int64_t, int64_t at) const {
+    const int64_t left = count - at;
+    Pack<Stored> value[kMostSources] = {};
+    STRATA_UNROLL
+    for (int k = 0; k < kMostSources; ++k) {
+      if (k < sources) value[k] = load_pack<kWhole>(x[k] + at, left);
+    }
+    Four sum;
+    Pack<float> first = {};
+    if (before != nullptr) first = load_pack<kWhole>(before + at, left);
+    for (int i = 0; i < kPack; ++i) {
+      const float own = From::load(value[0].at[i]);
+      sum.at[i] = before != nullptr ? exact_add(first.at[i], own) : own;
+    }
+    STRATA_UNROLL
+    for (int k = 1; k < kMostSources; ++k) {
+      if (k < sources) {
+        for (int i = 0; i < kPack; ++i) {
+          sum.at[i] = exact_add(sum.at[i], From::load(value[k].at[i]));
+        }
+      }
+    }
+    for (int i = 0; i < kPack; ++i) sum.at[i] = canonical(sum.at[i]);
+    store_four<To, kWhole>(y + at, left, sum);
   }
 };
 
@@ -135,6 +174,31 @@ void soft_cap(On& on, const SoftCap& op) {
   with_flag(op.count % kPack == 0 && is_packed(op.y), [&](auto flag) {
     on.grid(1, op.count, SoftCapPack<decltype(flag)::value>{op.y, op.count, op.cap});
   });
+}
+
+template <typename On, typename From, typename To>
+void ordered_sum_as(On& on, From, To, const OrderedSum& op) {
+  const auto sources = std::span(op.x).first(static_cast<size_t>(op.sources));
+  auto* y = elements<To>(op.y);
+  bool whole = op.count % kPack == 0 && is_packed(y);
+  for (const void* x : sources) whole = whole && is_packed(elements<From>(x));
+  if (op.before != nullptr) whole = whole && is_packed(op.before);
+  with_flag(whole, [&](auto flag) {
+    OrderedSumPack<From, To, decltype(flag)::value> pack = {{}, op.sources, op.before, y, op.count};
+    auto* to = pack.x;
+    for (const void* x : sources) *to++ = elements<From>(x);
+    on.grid(1, op.count, pack);
+  });
+}
+
+template <typename On>
+void ordered_sum(On& on, const OrderedSum& op) {
+  STRATA_CHECK(is_ordered_sum(op));
+  const auto with_from = [&](auto from) {
+    op.to == DType::kF32 ? ordered_sum_as(on, from, F32(), op)
+                         : ordered_sum_as(on, from, Inside16(), op);
+  };
+  op.from == DType::kF32 ? with_from(F32()) : with_from(Inside16());
 }
 
 template <typename On>
