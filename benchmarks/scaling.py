@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Predicted speed of large models on many GPUs: scaling.py STRATA [--ranks 8,64,512,1024]
+"""Predicted speed of large models on many GPUs: scaling.py STRATA [--ranks 8,64,512,1024] [--device-exchange host]
 
 Plans Llamas of 70B and 405B parameters for servers of eight H200 GPUs (examples/machines/h200-8nvme.toml with
 device_count = 8) joined by networks of several speeds, and prints a table of predictions. Nothing is run on a GPU.
@@ -39,12 +39,12 @@ def write_machine(folder: str, network: float) -> str:
     return path
 
 
-def plan(strata: str, model: str, machine: str, ranks: int) -> dict:
+def plan(strata: str, model: str, machine: str, ranks: int, exchange: str) -> dict:
     """The fastest of the plans whose copies of the state lie on `shards` GPUs each."""
     plans = []
     for shards in sorted({ranks, min(ranks, 128), min(ranks, 64), 8}):
         command = [strata, "plan", "--model", model, "--machine", machine, "--ranks", str(ranks),
-                   "--mesh", f"shard={shards},replicate={ranks // shards}", "--reduce-dtype", "bf16",
+                   "--mesh", f"shard={shards},replicate={ranks // shards}", "--reduce-dtype", "bf16", "--device-exchange", exchange,
                    "--sequence-length", str(SEQUENCE), "--accumulate", str(TOKENS_OF_RANK // SEQUENCE), "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
@@ -58,6 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("strata")
     parser.add_argument("--ranks", default="8,64,512,1024")
+    parser.add_argument("--device-exchange", default="auto", choices=("auto", "host", "direct"))
     args = parser.parse_args()
     print("| model | network of a server | GPUs | copies of the state | step | tokens/s of a GPU | efficiency | MFU | "
           "limited by |")
@@ -72,7 +73,7 @@ def main() -> None:
                 for ranks in map(int, args.ranks.split(",")):
                     if ranks == 8 and network != "100 Gbit/s":
                         continue  # one server has no network
-                    found = plan(args.strata, model, machine, ranks)
+                    found = plan(args.strata, model, machine, ranks, args.device_exchange)
                     step = found["predicted_step_s"]
                     copies = ranks // found["shards"]
                     print(f"| {name} | {network if ranks > 8 else 'none'} | {ranks:,} | {copies} | {step:.1f} s | "

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fetches into a build folder, through pip, what the CUDA plugin is built from and this machine lacks: cuDNN's headers
-# (without them the plugin computes attention by tiles, which is slower), and CUDA's compiler and libraries where there
-# is no nvcc. CMake finds them in BUILD/cudnn and BUILD/cuda; it takes a toolkit of the machine before these.
+# (without them the plugin computes attention by tiles, which is slower), NCCL's header (without it GPUs exchange through
+# the host), and CUDA's compiler and libraries where there is no nvcc. CMake finds them in BUILD/cudnn, BUILD/nccl and
+# BUILD/cuda; it takes those of the machine before these.
 #
 #   cuda_wheels.sh [BUILD]     default: build. Fetches nothing a second time. Compiling needs no GPU and no driver
 set -euo pipefail
@@ -24,8 +25,8 @@ fetched() {
   # One wheel serves all versions of Python: nothing of it is imported.
   if ! timeout 600 python3 -m pip download -q --disable-pip-version-check --retries 2 --timeout 20 --no-deps \
     --only-binary=:all: --require-hashes --python-version 3.11 --implementation cp \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux_2_12_x86_64 --platform manylinux_2_5_x86_64 -d "$work/wheels" -r "$list"; then
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_18_x86_64 \
+    --platform manylinux_2_17_x86_64 --platform manylinux_2_12_x86_64 --platform manylinux_2_5_x86_64 -d "$work/wheels" -r "$list"; then
     rm -rf "$work"
     echo "cuda_wheels.sh: the packages of cmake/$1 could not be fetched (is the Python package index within reach?)" >&2
     exit 1
@@ -34,7 +35,7 @@ fetched() {
 import glob, os, re, shutil, sys, zipfile
 
 work = sys.argv[1]
-unused = re.compile(r"/cmake/|/lib(cublas|nvblas|nvvm|nvrtc[-\w]*|cudnn\w*)(\.alt)?\.so")
+unused = re.compile(r"/cmake/|/lib(cublas|nvblas|nvvm|nvrtc[-\w]*|cudnn\w*|nccl)(\.alt)?\.so")
 for path in glob.glob(work + "/wheels/*.whl"):
     wheel = zipfile.ZipFile(path)
     for name in wheel.namelist():
@@ -68,3 +69,6 @@ if ! command -v "${CUDACXX:-nvcc}" > /dev/null && [[ ! -x /usr/local/cuda/bin/nv
   fetched cuda_toolkit.txt cuda
 fi
 fetched cudnn_headers.txt cudnn
+if [[ ! -e /usr/include/nccl.h && ! -e /usr/local/include/nccl.h && ! -e /usr/local/cuda/include/nccl.h ]]; then
+  fetched nccl_header.txt nccl
+fi

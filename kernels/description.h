@@ -21,6 +21,7 @@ struct DeviceDescription {
   DType interior = DType::kF32;
   bool contexts = true;  // attention takes queries of a part of a sequence (kernels/context.h)
   bool row_sums = true;  // norms take sums of other ranks' columns (kernels/norm.h)
+  bool peers = false;    // in this run the ranks' devices send each other memory (kernels/peers.h)
 
   // Limits of its ops. The width of an activation's row is a multiple of column_multiple.
   int64_t head_size_max = std::numeric_limits<int64_t>::max();

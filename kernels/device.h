@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
+#include "engine/base/error.h"
 #include "kernels/backend.h"
 #include "kernels/description.h"
+#include "kernels/peers.h"
 
 // Devices that do the arithmetic: memory, queues, copies between memories, and ops.
 namespace strata::kernels {
@@ -120,6 +123,15 @@ class Device {
     return std::make_unique<PinnedMemory>();
   }
 
+  // An id for a group of devices, from any of them. Throws Error{kDevice} where devices of this
+  // kind cannot send each other memory.
+  virtual PeersId make_peers_id() { throw_without_peers(); }
+
+  // Joins a group of devices of ranks, no two of which share one. Returns when all are there. This
+  // device must outlive it, and it the ops that exchange. Throws Error{kPeer} where they cannot
+  // meet, and what keep_waiting throws.
+  virtual std::unique_ptr<Peers> join(const PeersOptions&) { throw_without_peers(); }
+
   // At most `depth` ops of the queue may be closed and not yet completed. Where ops of several
   // queues could run, those of queues that go `first` start before others: for short ops that
   // others wait for.
@@ -134,6 +146,13 @@ class Device {
     bool first = false;
   };
   virtual std::unique_ptr<Queue> make(const QueueOptions& options) = 0;
+
+ private:
+  [[noreturn]] void throw_without_peers() const {
+    throw Error(ErrorCode::kDevice, std::string(description().name) +
+                                        ": these devices cannot send each other memory (give "
+                                        "--device-exchange host)");
+  }
 };
 
 // The host as a device: issuing an op completes it. Kernels run in the issuing thread's Parallel,

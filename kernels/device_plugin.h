@@ -35,6 +35,8 @@ struct DevicePlugin {
   std::vector<DeviceFacts> (*devices)(std::string& why);
   // The free memory of a device, without what this process needs to use it. Throws Error{kDevice}.
   int64_t (*free_bytes)(int index);
+  // Whether its devices can send each other memory (Device::join). If not, `why` says the reason.
+  bool (*has_peers)(std::string& why);
   // Throws Error{kDevice}. The device must end before the process does.
   std::unique_ptr<Device> (*make)(const PluginDeviceOptions& options);
 };
@@ -49,7 +51,7 @@ inline std::string plugin_build() {
     hash = (hash ^ bytes) * 0x100000001b3u;
   }
 #undef STRATA_SIZE
-  return "4 " + std::to_string(hash);
+  return "5 " + std::to_string(hash);
 }
 
 inline constexpr PluginName kCudaPlugin = {

@@ -169,6 +169,7 @@ class ExchangeGroup final : public Group {
     const NoPipeSignal quiet;
     if (store_.stop(reason)) transport_->close();
   }
+  void throw_if_aborted(const char* call) override { store_.throw_if_stopped(call); }
 
  private:
   // Sends and receptions under way; the k-th from a rank to another has slot k on both sides.
@@ -302,7 +303,8 @@ class ExchangeGroup final : public Group {
     constexpr auto kFloats = static_cast<int64_t>(sizeof(T) / sizeof(float));
     collective(header, [&](Transfers& within) {
       Transfers between(*this, header.name);
-      NestedSum<T, Wire, Transfers> sum(place_, within, between, staging_);
+      HostSums sums(staging_);
+      NestedSum<T, Wire, Transfers, HostSums> sum(place_, within, between, sums);
       for (const ReduceRange& range : ranges) {
         STRATA_CHECK(range.part_numel % kFloats == 0);
         const int64_t part = range.part_numel / kFloats;
@@ -317,7 +319,8 @@ class ExchangeGroup final : public Group {
     collective(header, [&](Transfers& within) {
       const int64_t part = ceil_div(count, size());
       Transfers between(*this, header.name);
-      NestedSum<T, Wire, Transfers>(place_, within, between, staging_)
+      HostSums sums(staging_);
+      NestedSum<T, Wire, Transfers, HostSums>(place_, within, between, sums)
           .run(values, part, count, values + rank() * part);
       constexpr auto kWidth = static_cast<int64_t>(sizeof(T));
       const Whole whole = {values, part * kWidth, count * kWidth};

@@ -102,6 +102,9 @@ class Group {
   // this rank and `reason`.
   virtual void abort(const std::string& reason) = 0;
 
+  // Throws where another rank has done that. `call` is for the message. Threads: any.
+  virtual void throw_if_aborted(const char* call) = 0;
+
  protected:
   Group(int rank, int size) : rank_(rank), size_(size) {}
 

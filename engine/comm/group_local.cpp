@@ -119,6 +119,7 @@ class LocalGroup final : public Group {
   }
 
   void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }
+  void throw_if_aborted(const char* call) override { meeting_->point.check(call); }
 
  private:
   // Of parts of `part` elements, as many as there are of `count`: how many rank r has.

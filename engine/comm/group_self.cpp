@@ -34,6 +34,7 @@ class SelfGroup final : public Group {
   void recv(const Message&) override { STRATA_CHECK(!"a peer to receive from"); }
   void barrier() override {}
   void abort(const std::string&) override {}
+  void throw_if_aborted(const char*) override {}
 };
 
 }  // namespace

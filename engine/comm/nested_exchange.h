@@ -55,8 +55,10 @@ struct Whole {
 template <typename Transfers>
 class NestedGather {
  public:
-  NestedGather(const NestPlace& place, Transfers& within, Transfers& between)
-      : place_(place), within_(within), between_(between) {}
+  // Where there are several machines, parts go in pieces of so many bytes.
+  NestedGather(const NestPlace& place, Transfers& within, Transfers& between,
+               int64_t piece_bytes = int64_t{1} << 20)
+      : place_(place), within_(within), between_(between), piece_bytes_(piece_bytes) {}
 
   // Each rank has its part of each whole, and gets the others'.
   void run(std::span<const Whole> wholes) {
@@ -64,7 +66,7 @@ class NestedGather {
     const bool both = place_.near > 1 && place_.nodes() > 1;
     Piece last = {};
     for (const Whole& whole : wholes) {
-      const int64_t piece_bytes = both ? kPieceBytes : std::max<int64_t>(whole.part_bytes, 1);
+      const int64_t piece_bytes = both ? piece_bytes_ : std::max<int64_t>(whole.part_bytes, 1);
       for (int64_t first = 0; first < whole.part_bytes; first += piece_bytes) {
         const Piece piece = {&whole, first, std::min(piece_bytes, whole.part_bytes - first)};
         fetch(piece);
@@ -81,8 +83,6 @@ class NestedGather {
   }
 
  private:
-  static constexpr int64_t kPieceBytes = int64_t{1} << 20;
-
   struct Piece {
     const Whole* whole = nullptr;
     int64_t first = 0;  // in each part
@@ -125,17 +125,46 @@ class NestedGather {
   const NestPlace place_;
   Transfers& within_;
   Transfers& between_;
+  const int64_t piece_bytes_;
+};
+
+// Sums of host memory. A NestedSum takes another's place where bytes lie elsewhere: longest() says
+// how long a stretch may be of which `rooms` are staged at once, and room() where.
+class HostSums {
+ public:
+  // Uses at most 2 MiB of `staging` for each other rank.
+  explicit HostSums(std::vector<std::byte>& staging) : staging_(staging) {}
+
+  template <typename T, typename Wire>
+  int64_t longest(int64_t /*rooms*/, int64_t depth) const {
+    constexpr int64_t kPieceBytes = int64_t{1} << 20;
+    return kPieceBytes / depth / static_cast<int64_t>(sizeof(T));
+  }
+  std::byte* room(int64_t bytes) {
+    staging_.resize(static_cast<size_t>(bytes));
+    return staging_.data();
+  }
+  template <typename From, typename To>
+  void convert(const From* from, To* to, int64_t count) {
+    comm::convert(from, to, count);
+  }
+  template <typename T, typename Source, typename Output>
+  void sum(std::span<const Source* const> sources, Output* out, int64_t count) {
+    Output* const outputs[] = {out};
+    ordered_sum<T, Source, Output>(sources, outputs, count);
+  }
+
+ private:
+  std::vector<std::byte>& staging_;
 };
 
 // Each rank gets its part of the sum of all ranks' `whole`. What is sent is of type Wire: T, or
 // what T is rounded to, as what a machine has summed is, too.
-template <typename T, typename Wire, typename Transfers>
+template <typename T, typename Wire, typename Transfers, typename Sums>
 class NestedSum {
  public:
-  // Uses at most 2 MiB of `staging` for each other rank.
-  NestedSum(const NestPlace& place, Transfers& within, Transfers& between,
-            std::vector<std::byte>& staging)
-      : place_(place), within_(within), between_(between), staging_(staging) {}
+  NestedSum(const NestPlace& place, Transfers& within, Transfers& between, Sums& sums)
+      : place_(place), within_(within), between_(between), sums_(sums) {}
 
   // `part_numel` elements of `whole` for each rank, of which those behind `count` do not exist.
   void run(const T* whole, int64_t part_numel, int64_t count, T* out) {
@@ -144,16 +173,16 @@ class NestedSum {
     count_ = count;
     const bool between = place_.nodes() > 1;
     const int64_t depth = between ? kDepth : 1;
-    const int64_t most = kPieceBytes / depth / static_cast<int64_t>(sizeof(T));
-    longest_ = std::min(part_numel, most);
+    longest_ = std::min(part_numel, sums_.template longest<T, Wire>(rooms() * depth, depth));
     const int64_t room = rooms() * longest_;
-    staging_.resize(static_cast<size_t>(room * depth) * sizeof(Wire));
+    auto* const staging =
+        reinterpret_cast<Wire*>(sums_.room(room * depth * static_cast<int64_t>(sizeof(Wire))));
     int64_t number = 0;
     for (int64_t first = 0; first < part_numel; first += longest_, ++number) {
       Piece& piece = pieces_[number % kDepth];
       if (between && number >= kDepth) sum_machines(piece, out);  // which it was before
       piece.first = first;
-      piece.room = reinterpret_cast<Wire*>(staging_.data()) + number % depth * room;
+      piece.room = staging + number % depth * room;
       sum_machine(piece, out);
       if (between) begin_between(piece);
     }
@@ -165,9 +194,8 @@ class NestedSum {
 
  private:
   static constexpr bool kRounds = !std::is_same_v<T, Wire>;
-  static constexpr int64_t kPieceBytes = int64_t{1} << 20;
-  // Pieces that are under way between machines at once, each a part of those bytes. While one of
-  // them is summed, the others move, also when another rank is late by some of them.
+  // Pieces that are under way between machines at once. While one of them is summed, the others
+  // move, also when another rank is late by some of them.
   static constexpr int64_t kDepth = 4;
 
   struct Piece {
@@ -197,13 +225,13 @@ class NestedSum {
     piece.room += longest_;
     return room;
   }
-  const Wire* contribution(Piece& piece, int rank) const {
+  const Wire* contribution(Piece& piece, int rank) {
     const int64_t count = length(piece, rank);
     if (count == 0) return nullptr;
     const T* from = whole_ + rank * part_numel_ + piece.first;
     if constexpr (kRounds) {
       Wire* rounded = take_room(piece);
-      convert(from, rounded, count);
+      sums_.convert(from, rounded, count);
       return rounded;
     } else {
       return from;
@@ -237,18 +265,18 @@ class NestedSum {
     }
     within_.await();
     if (nodes == 1) {
-      T* const outputs[] = {out + piece.first};
-      return ordered_sum<T, Wire, T>(sources.front(), outputs, length(piece, place_.rank));
+      return sums_.template sum<T, Wire, T>(sources.front(), out + piece.first,
+                                            length(piece, place_.rank));
     }
     piece.sums.assign(static_cast<size_t>(nodes), nullptr);
     for (int node = 0; node < nodes; ++node) {
       const Wire*& sum = piece.sums[static_cast<size_t>(node)];
       sum = source(node, 0);
       if (!nests()) continue;
-      Wire* const outputs[] = {take_room(piece)};
-      sum = outputs[0];
-      ordered_sum<T, Wire, Wire>(sources[static_cast<size_t>(node)], outputs,
-                                 length(piece, place_.at(node, place_.seat())));
+      Wire* const room = take_room(piece);
+      sum = room;
+      sums_.template sum<T, Wire, Wire>(sources[static_cast<size_t>(node)], room,
+                                        length(piece, place_.at(node, place_.seat())));
     }
   }
 
@@ -269,14 +297,13 @@ class NestedSum {
   // Of the oldest piece that is under way.
   void sum_machines(const Piece& piece, T* out) {
     between_.await(piece.transfers);
-    T* const outputs[] = {out + piece.first};
-    ordered_sum<T, Wire, T>(piece.received, outputs, length(piece, place_.rank));
+    sums_.template sum<T, Wire, T>(piece.received, out + piece.first, length(piece, place_.rank));
   }
 
   const NestPlace place_;
   Transfers& within_;
   Transfers& between_;
-  std::vector<std::byte>& staging_;
+  Sums& sums_;
 
   const T* whole_ = nullptr;
   int64_t part_numel_ = 0;

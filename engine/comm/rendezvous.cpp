@@ -111,6 +111,11 @@ void Rendezvous::done(int from) {
   changed_.notify_all();
 }
 
+void Rendezvous::check(const std::string& call) {
+  const std::lock_guard lock(mu_);
+  throw_if_aborted(call);
+}
+
 void Rendezvous::abort(int rank, const std::string& reason) {
   const Lock lock(mu_);
   if (aborted_by_ >= 0) return;

@@ -41,6 +41,8 @@ class Rendezvous {
   void done(int from);
 
   void abort(int rank, const std::string& reason);
+  // Throws after an abort.
+  void check(const std::string& call);
 
  private:
   enum class MailState : uint8_t { kEmpty, kPosted, kTaken, kDone };

@@ -153,6 +153,8 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank has data of its own, and exchanges no gradients (raise --ranks)"},
     {kOfSteps, "shard-ranks", has_one_data_rank, kHarmless,
      "a single rank has data of its own, and shares nothing (raise --ranks)"},
+    {kOfSteps, "device-exchange", has_one_rank, kHarmless,
+     "a single rank exchanges nothing (give --ranks N)"},
     {bits_of({Command::kTrain}), "collectives", has_one_rank, kHarmless,
      "a single rank exchanges nothing (start more: mpirun -n N strata train)"},
     {bits_of({Command::kPlan}), "epochs", has_no_data, kHarmless,

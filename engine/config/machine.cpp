@@ -49,6 +49,7 @@ constexpr FigureRow kFigures[] = {
     {"device_memory_bytes_per_s", &M::device_memory_bytes_per_s, false, Worse::kLower},
     {"upload_bytes_per_s", &M::upload_bytes_per_s, false, Worse::kLower},
     {"download_bytes_per_s", &M::download_bytes_per_s, false, Worse::kLower},
+    {"peer_bytes_per_s", &M::peer_bytes_per_s, false, Worse::kLower},
     {"network_bytes_per_s", &M::network_bytes_per_s, false, Worse::kLower},
     {"network_latency_s", &M::network_latency_s, false, Worse::kHigher},
     {"nvme_count", &M::nvme_count, false, Worse::kLower},

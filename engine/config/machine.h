@@ -26,6 +26,7 @@ struct Machine {
   double device_memory_bytes_per_s = 0;  // per device
   double upload_bytes_per_s = 0;         // per device, host to device
   double download_bytes_per_s = 0;       // per device, device to host
+  double peer_bytes_per_s = 0;           // per device, to others of its node at once; 0: not known
   double network_bytes_per_s = 0;        // between nodes, each direction
   double network_latency_s = 0;          // of each exchange between nodes; 0: op_overhead_s
 

@@ -19,6 +19,7 @@ constexpr auto kIoBackends = words<IoBackend::kThreads>("auto", "uring", "thread
 constexpr auto kCollectives = words<Collectives::kMpi>("tcp", "mpi");
 constexpr auto kReduceDtypes = words<Payload::kMxInt8>("fp32", "bf16", "int8");
 constexpr auto kContextExchanges = words<ContextExchange::kHeads>("auto", "keys", "heads");
+constexpr auto kDeviceExchanges = words<DeviceExchange::kDirect>("auto", "host", "direct");
 constexpr auto kPipelineSchedules =
     words<PipelineSchedule::kGpipe>("auto", "1f1b", "zero-bubble", "gpipe");
 constexpr auto kExportDtypes = words<ExportDtype::kFp32>("source", "fp32");
@@ -135,6 +136,10 @@ constexpr OptionRow kRunning[] = {
      "Number format of gradients on their way to the ranks that sum them, in fp32; bf16 sends half "
      "and int8 a quarter, for slow networks, and both change numbers.",
      kReduceDtypes},
+    {"device-exchange", kEnum, enum_field<&O::device_exchange>(), kStep, kRanks, "", "", kAny, "",
+     "How ranks exchange what lies on their GPUs: through the host, or direct, by NCCL; auto is "
+     "direct where each rank has a GPU and all have NCCL.",
+     kDeviceExchanges},
     {"collectives", kEnum, enum_field<&O::collectives>(), kTrain, kRanks, "", "", kAny, "",
      "What ranks that are processes exchange data by: tcp, or mpi, which is the network of the MPI "
      "whose mpirun starts them.",

@@ -105,6 +105,16 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
                     "(use --host-memory)",
                     options.device == Device::kCpu ? "cpu" : "auto, the CPU of this machine"));
   }
+  if (options.device_exchange == DeviceExchange::kDirect && !may_have_device(command, options)) {
+    problems.push_back(
+        "--device-exchange direct needs devices with memory of their own (give --device cuda)");
+  }
+  if (options.device_exchange == DeviceExchange::kDirect &&
+      options.reduce_dtype == Payload::kMxInt8) {
+    problems.push_back(
+        "--device-exchange direct cannot send gradients as int8, which the host packs and adds "
+        "(give --reduce-dtype bf16, or leave --device-exchange out)");
+  }
 }
 
 // Each context rank has two pieces of a sequence, of equal length.

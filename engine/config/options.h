@@ -53,6 +53,8 @@ enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 // What ranks that are processes exchange by.
 enum class Collectives : uint8_t { kTcp, kMpi };
 enum class ContextExchange : uint8_t { kAuto, kKeys, kHeads };
+// How ranks exchange what lies on their devices.
+enum class DeviceExchange : uint8_t { kAuto, kHost, kDirect };
 enum class PipelineSchedule : uint8_t { kAuto, k1f1b, kZeroBubble, kGpipe };
 enum class ExportDtype : uint8_t { kSource, kFp32 };
 
@@ -141,6 +143,7 @@ struct Options {
   int64_t zero_stage = 3;
   Payload reduce_dtype = Payload::kF32;  // of gradients on their way to other ranks
   Collectives collectives = Collectives::kTcp;
+  DeviceExchange device_exchange = DeviceExchange::kAuto;
   int64_t tensor_ranks = 1;   // ranks that slice every block among them and have the same data
   int64_t context_ranks = 1;  // ranks that each have a part of every sequence
   ContextExchange context_exchange = ContextExchange::kAuto;

@@ -29,7 +29,7 @@ float* floats_at(std::byte* bytes) {
 
 BouncedGroup::BouncedGroup(comm::Group& group, kernels::Device& device, const char* name,
                            std::function<void()> keep_waiting)
-    : Group(group.rank(), group.size()), group_(group), keep_waiting_(std::move(keep_waiting)) {
+    : DeviceGroup(group), keep_waiting_(std::move(keep_waiting)) {
   down_.queue = device.make_queue(name, kCopiesInFlight, true);
   up_.queue = device.make_queue(name, kCopiesInFlight, true);
 }

@@ -7,56 +7,29 @@
 #include <span>
 #include <vector>
 
-#include "engine/comm/group.h"
-#include "kernels/device.h"
+#include "engine/exec/device_group.h"
 
 namespace strata::exec {
 
-// A group whose calls take values in a device's memory, over a group that exchanges host memory.
-// Bytes pass through a bounce buffer in host memory: while one half of it is exchanged, the other
-// is filled from the device or emptied to it. Since a sum does not depend on what is summed beside
-// it, pieces change no bit. All ranks need bounce buffers of one size, because they cut values by
-// it.
-//
-// Threads: one at a time. abort() may be called by any. Failure: Error{kDevice} of the queues, or
-// where a call touches what is not its op's, and what the group throws.
-class BouncedGroup : public comm::Group {
+// A group for values of a device that the other group exchanges. Bytes pass through a bounce buffer
+// in host memory: while one half of it is exchanged, the other is filled from the device or emptied
+// to it. Since a sum does not depend on what is summed beside it, pieces change no bit. All ranks
+// need bounce buffers of one size, because they cut values by it.
+class BouncedGroup : public DeviceGroup {
  public:
-  // An op that exchanges: what its copies may touch, and its bounce buffer. `name` is for messages.
-  struct OpenOp {
-    const char* name = "";
-    std::span<const kernels::MemoryRange> ranges;
-    std::span<std::byte> buffer;  // at least plan::kLeastBounceBytes for each rank
-  };
-
   // While copies are under way, `keep_waiting` is called now and then; it throws to end the wait.
   // The group and the device must outlive this.
   BouncedGroup(comm::Group& group, kernels::Device& device, const char* name,
                std::function<void()> keep_waiting);
 
-  // Later calls belong to this op, whose memory must stay until the next one.
-  void open(const OpenOp& op) { op_ = op; }
-
-  // Within the memory of the open op.
-  void copy(void* to, const void* from, int64_t bytes);
-
+  void copy(void* to, const void* from, int64_t bytes) override;
   void gather_chunks(std::span<const comm::GatherRange> ranges) override;
   void reduce_chunks(std::span<const comm::ReduceRange> ranges, Payload payload) override;
-  using comm::Group::all_reduce_sum;
+  using DeviceGroup::all_reduce_sum;
   void all_reduce_sum(float* values, int64_t count, Payload payload) override;
   void all_to_all(const comm::AllToAll& exchange) override;
   void send(const comm::Message& message) override;
   void recv(const comm::Message& message) override;
-
-  // Values of these are in host memory.
-  void all_reduce_sum(double* values, int64_t count) override {
-    group_.all_reduce_sum(values, count);
-  }
-  void broadcast(void* data, int64_t bytes, int root) override {
-    group_.broadcast(data, bytes, root);
-  }
-  void barrier() override { group_.barrier(); }
-  void abort(const std::string& reason) override { group_.abort(reason); }
 
  private:
   struct Copy {
@@ -105,9 +78,7 @@ class BouncedGroup : public comm::Group {
   template <typename Call>
   void pass_message(const comm::Message& message, const Way& way, const Call& call);
 
-  comm::Group& group_;
   const std::function<void()> keep_waiting_;
-  OpenOp op_;
   Stream down_, up_;
   std::vector<Value> values_;     // of the call
   size_t next_value_ = 0;         // which of them is the next to be cut,

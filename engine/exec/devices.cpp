@@ -107,6 +107,11 @@ int64_t free_bytes_of_gpu(const std::string& plugin_path, int index) {
   return plugin_of(plugin_path).free_bytes(index);
 }
 
+bool gpus_have_peers(const std::string& plugin_path) {
+  std::string why;
+  return plugin_of(plugin_path).has_peers(why);
+}
+
 std::string text_of(const kernels::DeviceFacts& facts) {
   return fmt::format("{}, {}, {}", facts.name, format_bytes(facts.memory_bytes), facts.software);
 }

@@ -39,6 +39,10 @@ std::vector<kernels::DeviceFacts> require_gpu(const std::string& plugin_path, in
 // moment. Throws as require_gpu() does, and Error{kDevice}.
 int64_t free_bytes_of_gpu(const std::string& plugin_path, int index);
 
+// Whether GPUs can send each other memory, for which this machine has NCCL. Throws as require_gpu()
+// does.
+bool gpus_have_peers(const std::string& plugin_path);
+
 // "NVIDIA H200, 139.8 GiB, compute 9.0, ...".
 std::string text_of(const kernels::DeviceFacts& facts);
 

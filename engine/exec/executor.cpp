@@ -15,6 +15,7 @@
 #include "engine/exec/bounced_group.h"
 #include "engine/exec/device_uses.h"
 #include "engine/exec/device_watch.h"
+#include "engine/exec/direct_group.h"
 #include "engine/exec/fresh_moments.h"
 #include "engine/exec/io_work.h"
 #include "engine/exec/queue_work.h"
@@ -159,7 +160,7 @@ void Executor::Impl::make_devices() {
     queues_[index_of(lane)] =
         device_of(lane).make_queue(plan::name_of(lane), QueueWork::kDepth, first);
   }
-  make_bounced_groups();
+  make_device_groups();
   if (options_.external) {
     if (plan_.device.discrete) device_uses_ = std::make_unique<DeviceUses>(*this);
     return;
@@ -170,15 +171,28 @@ void Executor::Impl::make_devices() {
                                               *queues_[index_of(Lane::kCompute)]);
 }
 
-void Executor::Impl::make_bounced_groups() {
+// All ranks do that in the order of groups, because ranks whose devices are peers meet here.
+void Executor::Impl::make_device_groups() {
   if (!plan_.device.discrete) return;
+  const auto keep_waiting = [this] {
+    if (progress_.stopped()) throw Progress::Stopped{};
+  };
   for (size_t i = 0; i < options_.groups.size(); ++i) {
     if (options_.groups[i] == nullptr) continue;
-    const char* name = plan::name_of(plan::comm_lane_of(static_cast<plan::GroupName>(i)));
-    bounced_groups_[i] =
-        std::make_unique<BouncedGroup>(*options_.groups[i], *device_, name, [this] {
-          if (progress_.stopped()) throw Progress::Stopped{};
-        });
+    comm::Group& group = *options_.groups[i];
+    const auto name = static_cast<plan::GroupName>(i);
+    const char* queue = plan::name_of(plan::comm_lane_of(name));
+    if (!plan_.device.peers || group.size() == 1) {
+      device_groups_[i] = std::make_unique<BouncedGroup>(group, *device_, queue, keep_waiting);
+      continue;
+    }
+    const plan::Mesh::Members members = plan_.mesh.members_of(name);
+    DirectGroup::Options options = {
+        .name = queue, .near = plan_.mesh.together(members), .keep_waiting = keep_waiting};
+    for (int member = 0; member < group.size(); ++member) {
+      options.is_near.push_back(plan_.mesh.is_near(members.at(member)));
+    }
+    device_groups_[i] = std::make_unique<DirectGroup>(group, *device_, std::move(options));
   }
 }
 
@@ -227,7 +241,7 @@ Executor::Impl::~Impl() {
   device_uses_.reset();
   writer_.reset();
   for (auto& queue : queues_) queue.reset();
-  for (auto& group : bounced_groups_) group.reset();
+  for (auto& group : device_groups_) group.reset();
 }
 
 void Executor::Impl::end_lanes() {

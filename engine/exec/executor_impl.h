@@ -19,7 +19,7 @@
 
 namespace strata::exec {
 
-class BouncedGroup;
+class DeviceGroup;
 
 inline size_t index_of(plan::Lane lane) {
   return static_cast<size_t>(lane);
@@ -107,7 +107,7 @@ class Executor::Impl {
   bool has_ops(plan::Lane lane) const;
   void pin_arenas();
   void make_lanes();
-  void make_bounced_groups();
+  void make_device_groups();
   io::ChannelOptions channel_options(plan::Lane lane);
   Instance* instance_at(int64_t sequence) const;
   void finish_lane(Instance& instance);
@@ -205,6 +205,7 @@ class Executor::Impl {
   void reduce_to_parts(const plan::Op& op, const plan::Program& program);
   void run_message(const plan::Op& op, const Instance& instance);
   comm::Group& group_of(const plan::Op& op) const;
+  SentBytes sent_of(const plan::Op& op) const;  // until now, in the op's group
   comm::Group& open_group(const plan::Op& op, const plan::Program& program);
   void copy_own(const plan::Op& op, std::byte* to, const plan::Access& from);
   float* floats_at(const plan::Access& access) const;
@@ -236,8 +237,8 @@ class Executor::Impl {
   std::vector<std::byte> norm_workspace_;                      // Owned by the optimizer lane
   // Of groups whose values lie on a device, and what the op in progress may touch. Owned by the
   // group's lane.
-  std::array<std::unique_ptr<BouncedGroup>, plan::kGroupCount> bounced_groups_;
-  std::array<std::vector<kernels::MemoryRange>, plan::kGroupCount> bounced_ranges_;
+  std::array<std::unique_ptr<DeviceGroup>, plan::kGroupCount> device_groups_;
+  std::array<std::vector<kernels::MemoryRange>, plan::kGroupCount> exchanged_ranges_;
   std::vector<comm::GatherRange> gather_scratch_;                  // Owned by the comm lane
   std::vector<comm::ReduceRange> reduce_scratch_;                  // Owned by the comm lane
   std::array<std::vector<InFlight>, plan::kLaneCount> in_flight_;  // Owned by each lane

@@ -73,6 +73,10 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
         first_of(device_part_of(machine.device_memory_bytes_per_s, machine, context), memory);
     rates.upload_bytes_per_s = link(machine.upload_bytes_per_s);
     rates.download_bytes_per_s = link(machine.download_bytes_per_s);
+    if (context.peers) {
+      rates.comm_peer_bytes_per_s = first_of(
+          machine.peer_bytes_per_s, std::min(rates.upload_bytes_per_s, rates.download_bytes_per_s));
+    }
   }
   // Ranks of one node exchange through its memory: threads copy a byte once, processes twice.
   rates.comm_within_bytes_per_s = memory / (context.processes ? 4 : 2);
@@ -100,7 +104,7 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
   }
   rates.transfer_latency_s = rates.comm_within_latency_s = machine.op_overhead_s;
   rates.comm_between_latency_s = first_of(machine.network_latency_s, machine.op_overhead_s);
-  if (context.discrete) {
+  if (context.discrete && !context.peers) {
     rates.comm_within_bytes_per_s = through_host(rates.comm_within_bytes_per_s, rates);
     rates.comm_between_bytes_per_s = through_host(rates.comm_between_bytes_per_s, rates);
   }

@@ -21,6 +21,7 @@ struct RateContext {
   bool processes = false;          // the ranks of a node are, and not threads
   int64_t device_ranks = 1;        // that share one GPU
   bool discrete = false;           // the device has memory of its own
+  bool peers = false;              // and the ranks' devices send each other memory
   double compute_flops_per_s = 0;  // of this model (probe_compute); 0: use the profile
 };
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "engine/base/check.h"
-#include "engine/exec/bounced_group.h"
+#include "engine/exec/device_group.h"
 #include "engine/exec/executor_impl.h"
 #include "engine/exec/norm_sum.h"
 #include "engine/exec/op_access.h"
@@ -26,8 +26,7 @@ void Executor::Impl::run_copy(const plan::Op& op, const Instance& instance) {
 }
 
 void Executor::Impl::run_between_ranks(const plan::Op& op, Instance& instance) {
-  const comm::Group& group = group_of(op);
-  const SentBytes before = group.sent();
+  const SentBytes before = sent_of(op);
   if (op.kind == plan::OpKind::kGather) {
     run_gather(op, instance);
   } else if (op.kind == plan::OpKind::kReduce) {
@@ -37,7 +36,13 @@ void Executor::Impl::run_between_ranks(const plan::Op& op, Instance& instance) {
   } else {
     run_message(op, instance);
   }
-  instance.sent[index_of(op.lane)] += group.sent() - before;
+  instance.sent[index_of(op.lane)] += sent_of(op) - before;
+}
+
+SentBytes Executor::Impl::sent_of(const plan::Op& op) const {
+  SentBytes sent = group_of(op).sent();
+  if (const auto& group = device_groups_[static_cast<size_t>(op.group)]) sent += group->sent();
+  return sent;
 }
 
 // Copies own parts to their places in the whole segment, then gathers the others' parts.
@@ -121,12 +126,12 @@ comm::Group& Executor::Impl::open_group(const plan::Op& op, const plan::Program&
   const auto accesses = program.accesses_of(op);
   const Access* buffer = find_access(accesses, Mode::kWrite, ValueKind::kScratch);
   if (buffer == nullptr) return group_of(op);
-  std::vector<kernels::MemoryRange>& ranges = bounced_ranges_[static_cast<size_t>(op.group)];
+  std::vector<kernels::MemoryRange>& ranges = exchanged_ranges_[static_cast<size_t>(op.group)];
   ranges.clear();
   for (const Access& access : accesses) {
     ranges.push_back({at(access), access.bytes, access.mode == Mode::kWrite});
   }
-  BouncedGroup& group = *bounced_groups_[static_cast<size_t>(op.group)];
+  DeviceGroup& group = *device_groups_[static_cast<size_t>(op.group)];
   group.open({.name = plan::contract_of(op.kind).name,
               .ranges = ranges,
               .buffer = {at(*buffer), static_cast<size_t>(buffer->bytes)}});
@@ -137,7 +142,7 @@ comm::Group& Executor::Impl::open_group(const plan::Op& op, const plan::Program&
 void Executor::Impl::copy_own(const plan::Op& op, std::byte* to, const Access& from) {
   if (to == at(from)) return;
   if (from.arena == plan::Arena::kDevice) {
-    return bounced_groups_[static_cast<size_t>(op.group)]->copy(to, at(from), from.bytes);
+    return device_groups_[static_cast<size_t>(op.group)]->copy(to, at(from), from.bytes);
   }
   std::memcpy(to, at(from), static_cast<size_t>(from.bytes));
 }

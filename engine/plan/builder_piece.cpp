@@ -77,7 +77,8 @@ void BuilderPiece::decision(Mode mode, Generation generation) {
 void BuilderPiece::bounce(const Op& op, Arena arena) {
   if (arena != Arena::kDevice) return;
   const BounceBuffer& buffer = map_.bounce[static_cast<size_t>(op.lane)];
-  emit_.write(Arena::kHost, buffer.host, buffer.bytes, 0, {.kind = ValueKind::kScratch});
+  emit_.write(bounce_arena(input_.device), buffer.offset, buffer.bytes, 0,
+              {.kind = ValueKind::kScratch});
 }
 
 int64_t BuilderPiece::state_accesses(Mode mode, const StateSlot& slot, int chunk,

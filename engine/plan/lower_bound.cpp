@@ -215,7 +215,10 @@ void set_times(const Rates& rates, LowerBound& bound, double optimizer_bytes) {
   }
   least(Resource::kUpload) = over(bound.upload_bytes, rates.upload_bytes_per_s);
   least(Resource::kDownload) = over(bound.download_bytes, rates.download_bytes_per_s);
-  least(Resource::kComm) = rates.exchange_s(bound.comm_within_bytes, bound.comm_between_bytes);
+  const auto exchange_s = [&](bool device) {
+    return rates.exchange_s(bound.comm_within_bytes, bound.comm_between_bytes, device);
+  };
+  least(Resource::kComm) = std::min(exchange_s(false), exchange_s(true));
 
   const auto largest = std::max_element(bound.least_s.begin(), bound.least_s.end());
   bound.step_s = *largest;

@@ -247,7 +247,8 @@ void lay_out_bounce_buffers(const PlanInput& input, Packer& pack, MemoryMap& map
   for (int i = 0; i < kLaneCount; ++i) {
     const int64_t bytes = bounce_bytes(input, static_cast<Lane>(i));
     if (bytes == 0) continue;
-    map.bounce[static_cast<size_t>(i)] = {pack.take(Arena::kHost, bytes, "bounce buffers"), bytes};
+    const Arena arena = bounce_arena(input.device);
+    map.bounce[static_cast<size_t>(i)] = {pack.take(arena, bytes, "bounce buffers"), bytes};
   }
 }
 

@@ -58,13 +58,15 @@ struct StateSlot {
   bool exists() const { return base >= 0; }
 };
 
-// Host memory through which ranks exchange what lies on a device, in two halves. Each lane between
+// Through which ranks exchange what lies on a device: host memory, in two halves; or, where the
+// devices are peers, memory of the device, to which parts come that are summed. Each lane between
 // ranks has one, and its ops pass larger values in pieces.
 struct BounceBuffer {
-  int64_t host = -1;
+  int64_t offset = -1;
   int64_t bytes = 0;
 };
 inline constexpr int64_t kMostBounceBytes = int64_t{16} << 20;
+inline constexpr int64_t kMostPeerBytes = int64_t{64} << 20;
 
 struct SegmentPlaces {
   Place host_hi;      // resident weights (own part)

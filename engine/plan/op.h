@@ -42,8 +42,8 @@ constexpr bool is_comm_lane(Lane lane) {
   return lane == Lane::kComm || lane == Lane::kCommInner || lane == Lane::kCommStage;
 }
 
-// Of the host memory through which ranks exchange what lies on a device, for each of them: two
-// blocks of Payload::kMxInt8, for what is sent and for what comes.
+// Of the memory through which ranks exchange what lies on a device, for each of them: two blocks of
+// Payload::kMxInt8, for what is sent and for what comes.
 inline constexpr int64_t kLeastBounceBytes = 512;
 
 // These lanes are queues of a device with memory of its own. All others belong to the host, and

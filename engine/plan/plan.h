@@ -127,6 +127,7 @@ struct Mesh {
     int stride = 1;
     int size = 1;
     int index_of(int member) const { return (member - first) / stride; }
+    int at(int index) const { return first + index * stride; }
   };
   Members members_of(GroupName group) const {
     const int copy_ranks = shards() * tensor;
@@ -144,6 +145,10 @@ struct Mesh {
     }
     return {rank - tensor_rank(), 1, tensor};
   }
+  // Whether another rank is on this rank's machine.
+  bool is_near(int other) const {
+    return node_ranks == 0 || other / node_ranks == rank / node_ranks;
+  }
   // How many members are on one machine: they follow each other, as many on each; or else 1.
   int together(const Members& members) const;
   // Groups that a gradient is summed over, and a norm partial.
@@ -152,6 +157,11 @@ struct Mesh {
   // True where this rank's state goes into checkpoints: every element of a slice once.
   bool saves() const { return data_rank() < state_shards(); }
 };
+
+// Where the buffer of an op between ranks lies that exchanges values of a device.
+inline Arena bounce_arena(const kernels::DeviceDescription& device) {
+  return device.peers ? Arena::kDevice : Arena::kHost;
+}
 
 // The order in which a stage of a pipeline goes forward and back through the windows of a step:
 // forward through all of them, then back; or back through a window as soon as it can, which keeps

@@ -43,14 +43,19 @@ struct Rates {
   double comm_between_bytes_per_s = 0;
   double comm_within_latency_s = 0;  // of each exchange
   double comm_between_latency_s = 0;
-  // What a machine's ranks share moves while pieces come from others.
-  double exchange_s(double within, double between) const {
-    return std::max(within > 0 ? within / comm_within_bytes_per_s : 0,
+  // What its device sends to those of its machine, without the host; 0: the host exchanges what
+  // lies on devices, too.
+  double comm_peer_bytes_per_s = 0;
+  // What a machine's ranks share moves while pieces come from others. `device`: it lies there.
+  double exchange_s(double within, double between, bool device) const {
+    const double own =
+        device && comm_peer_bytes_per_s > 0 ? comm_peer_bytes_per_s : comm_within_bytes_per_s;
+    return std::max(within > 0 ? within / own : 0,
                     between > 0 ? between / comm_between_bytes_per_s : 0);
   }
   // With the latency.
-  double exchange_s(const SentBytes& sent) const {
-    return exchange_s(static_cast<double>(sent.within), static_cast<double>(sent.between)) +
+  double exchange_s(const SentBytes& sent, bool device) const {
+    return exchange_s(static_cast<double>(sent.within), static_cast<double>(sent.between), device) +
            (sent.between > 0 ? comm_between_latency_s : comm_within_latency_s);
   }
 };

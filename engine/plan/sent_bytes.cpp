@@ -49,8 +49,7 @@ SentCounter::SentCounter(const Mesh& mesh) : mesh_(mesh) {
 
 // Also of a group that lies unevenly, where `near` is 1.
 bool SentCounter::is_near(const Circle& circle, int place) const {
-  const int rank = circle.members.first + place * circle.members.stride;
-  return mesh_.node_ranks == 0 || rank / mesh_.node_ranks == mesh_.rank / mesh_.node_ranks;
+  return mesh_.is_near(circle.members.at(place));
 }
 
 SentBytes SentCounter::of(const Program& program, const Op& op) const {
@@ -155,6 +154,11 @@ SentBytes SentCounter::of_norm_sum(const model::Stage& stage) const {
   if (circle.own != root) return sent;
   for (int place = root - circle.near; place >= 0; place -= circle.near) count(place);
   return sent;
+}
+
+bool on_device(const Program& program, const Op& op) {
+  return std::ranges::any_of(program.accesses_of(op),
+                             [](const Access& access) { return access.arena == Arena::kDevice; });
 }
 
 SentBytes sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name) {

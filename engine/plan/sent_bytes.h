@@ -49,6 +49,9 @@ class SentCounter {
   std::array<Circle, kGroupCount> circles_;
 };
 
+// Whether an op between ranks exchanges values of a device.
+bool on_device(const Program& program, const Op& op);
+
 // In one run of a program.
 SentBytes sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name);
 

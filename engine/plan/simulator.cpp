@@ -222,7 +222,8 @@ class Simulation {
       case Lane::kCommInner:
       case Lane::kComm:
       case Lane::kCommStage:
-        return end_after(name, number, rates_.exchange_s(sent_.moved_by(program_, op)));
+        return end_after(name, number,
+                         rates_.exchange_s(sent_.moved_by(program_, op), on_device(program_, op)));
       case Lane::kUpdate:
         update_ = {true, link_s(op, rates_.device_memory_bytes_per_s,
                                 rates_.compute_overhead_s * parts(op))};
@@ -248,7 +249,6 @@ class Simulation {
   static int queue_of(Lane lane) {
     return static_cast<int>(lane) - static_cast<int>(Lane::kReadWeights);
   }
-
   static double parts(const Op& op) { return std::max(1, op.chunk_count); }
 
   const Op& op_of(Lane name, int64_t number) const {

@@ -180,19 +180,21 @@ bool fits_arena(const Facts& facts, const Op& op, const Access& access) {
     return access.arena == Arena::kControl;
   }
   if (comm && facts.plan.device.discrete && access.arena == Arena::kDevice) {
-    return access.value.kind != ValueKind::kScratch;
+    return access.value.kind != ValueKind::kScratch ||
+           bounce_arena(facts.plan.device) == Arena::kDevice;
   }
   return access.arena == (device ? Arena::kDevice : Arena::kHost);
 }
 
-// Whether ranks exchange values of a device without host memory to pass them through.
+// Whether ranks exchange values of a device without memory to pass them through.
 bool lacks_bounce_buffer(const Facts& facts, const Program& program, const Op& op) {
   if (!is_comm_lane(op.lane)) return false;
   const int64_t least = kLeastBounceBytes * facts.plan.mesh.size_of(op.group);
   bool on_device = false, bounces = false;
   for (const Access& access : program.accesses_of(op)) {
     on_device |= access.arena == Arena::kDevice;
-    bounces |= access.value.kind == ValueKind::kScratch && access.bytes >= least;
+    bounces |= access.value.kind == ValueKind::kScratch && access.bytes >= least &&
+               access.arena == bounce_arena(facts.plan.device);
   }
   return on_device && !bounces;
 }

@@ -162,7 +162,10 @@ train::NodeFacts read_node(const config::Options& options, const train::Job* job
           .processors = processors_of_process(),
           .limits = config::read_limits(),
           .nvme_free_bytes = io::free_bytes_of(options.nvme),
-          .device_free_bytes = free_bytes_of_device(options, job)};
+          .device_free_bytes = free_bytes_of_device(options, job),
+          .has_peers = options.device == config::Device::kCuda
+                           ? exec::gpus_have_peers(options.plugin_path)
+                           : job == nullptr};
 }
 
 train::RunFacts read_facts(const config::Options& options, train::Job* job) {

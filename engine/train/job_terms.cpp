@@ -35,6 +35,7 @@ void each_number_of_node(Node& node, const Visit& visit) {
   each_limit(node.limits, visit);
   visit("nvme_free", node.nvme_free_bytes);
   visit("device_free", node.device_free_bytes);
+  visit("has_peers", node.has_peers);
 }
 
 template <typename Terms, typename Visit>
@@ -153,6 +154,7 @@ void add_rank(const NodeFacts& rank, NodeFacts& node) {
     return std::ranges::count(one.processors, '1') != one.limits.cores;
   };
   node.device_free_bytes = std::min(node.device_free_bytes, rank.device_free_bytes);
+  node.has_peers &= rank.has_peers;
   // A quota is of the ranks together.
   const bool limited = is_limited(node) || is_limited(rank);
   std::string& all = node.processors;
@@ -180,6 +182,7 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   facts.nvme_free_bytes = std::ranges::min(nodes, {}, &NodeFacts::nvme_free_bytes).nvme_free_bytes;
   facts.device_free_bytes =
       std::ranges::min(nodes, {}, &NodeFacts::device_free_bytes).device_free_bytes;
+  facts.has_peers = std::ranges::all_of(nodes, &NodeFacts::has_peers);
   facts.limits = least->limits;
   facts.limits.cores = cores;
   for (const NodeFacts& node : nodes) {

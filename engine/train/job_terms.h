@@ -18,6 +18,7 @@ struct NodeFacts {
   config::Limits limits;
   int64_t nvme_free_bytes = 0;    // of all directories together
   int64_t device_free_bytes = 0;  // of the rank's GPU; 0: it uses none
+  bool has_peers = false;         // and it can send others memory
 };
 std::string to_text(const NodeFacts& node);
 NodeFacts parse_node(const std::string& text);  // Error (kConfig) when another build wrote it

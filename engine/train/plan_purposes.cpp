@@ -63,7 +63,7 @@ constexpr PurposeText kPurposes[] = {
     {"workspace", "workspace", "scratch memory of the operations"},
     {"inputs and results", "inputs and results", "tokens, targets and losses of a step"},
     {"bounce buffers", "buffers between ranks",
-     "what ranks exchange of the device's memory passes through the host"},
+     "what ranks exchange of the device's memory passes through them"},
     {"rows of tensor ranks", "buffers between ranks", "activations of the tokens of all ranks"},
     {"sums over tensor ranks", "buffers between ranks", "what tensor ranks add up"},
     {"sums of norms of tensor ranks", "buffers between ranks",

@@ -152,6 +152,9 @@ config::Json plan_json(const RunPlan& run, const PlanReport& report) {
   if (run.input.mesh.context > 1) {
     root.set("context_exchange", run.input.shape.swaps_heads ? "heads" : "keys");
   }
+  if (run.input.device.discrete) {
+    root.set("device_exchange", run.input.device.peers ? "direct" : "host");
+  }
   root.set("pipeline_ranks", int64_t{run.input.mesh.pipeline});
   root.set("reduce_dtype", name_of(run.input.mesh.reduce_dtype));
   root.set("pipeline_chunks", int64_t{run.input.spec->stage.route.laps});

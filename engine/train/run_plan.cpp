@@ -46,14 +46,9 @@ int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
 }
 
-namespace {
-
-// Ranks of a machine that are given one GPU share it.
 int64_t ranks_on_device(const config::Options& options, const RunFacts& facts) {
   return options.device_index >= 0 ? ranks_on_node(options, facts) : 1;
 }
-
-}  // namespace
 
 // An emulated device takes its memory from the host's: by default what --host-memory leaves.
 int64_t device_budget_of(const config::Options& options, const RunFacts& facts) {
@@ -96,6 +91,7 @@ plan::PlanInput input_of(const model::ModelSpec& spec, const config::Options& op
                 .context = static_cast<int>(options.context_ranks),
                 .node_ranks = static_cast<int>(ranks_on_node(options, facts)),
                 .reduce_dtype = options.reduce_dtype};
+  input.device.peers = exchanges_directly(options, facts, input.device);
   input.shape.swaps_heads = swaps_heads(options, spec.architecture, input.device);
   input.windows = windows_of(options).front();
   input.inference = facts.inference;
@@ -337,6 +333,7 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
       .processes = facts.processes,
       .device_ranks = ranks_on_device(options, facts),
       .discrete = run.input.device.discrete,
+      .peers = run.input.device.peers,
       .compute_flops_per_s = facts.compute_flops_per_s};
   run.rates = exec::rates_of(facts.machine, context);
   run.best_flops_per_s = exec::best_rates_of(facts.machine, context).matmul_flops_per_s;

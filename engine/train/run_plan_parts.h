@@ -9,6 +9,14 @@ namespace strata::train {
 
 int64_t ranks_on_node(const config::Options& options, const RunFacts& facts);
 
+// Ranks of a machine that are given one GPU share it.
+int64_t ranks_on_device(const config::Options& options, const RunFacts& facts);
+
+// Whether the ranks' devices send each other memory: where --device-exchange says so, or leaves it
+// to what GPUs can do. Throws Error{kConfig} where they are to, and cannot.
+bool exchanges_directly(const config::Options& options, const RunFacts& facts,
+                        const kernels::DeviceDescription& device);
+
 // Whether --host-memory is more than this machine has.
 bool is_beyond_machine(const config::Options& options, const RunFacts& facts);
 

@@ -181,7 +181,8 @@ double staged_s(const model::Route& route, std::span<const plan::SectionSeconds>
   // The slowest hop: stages that do not all lie on one machine have one between machines.
   const plan::Mesh& mesh = run.input.mesh;
   const bool near = mesh.together(mesh.members_of(plan::GroupName::kPipeline)) == mesh.pipeline;
-  const double hop_s = run.rates.exchange_s({near ? message : 0, near ? 0 : message});
+  const double hop_s =
+      run.rates.exchange_s({near ? message : 0, near ? 0 : message}, run.input.device.discrete);
   return plan::pipeline_step_s(route, sections, windows, hop_s);
 }
 

@@ -43,6 +43,11 @@ products|Operation operation(p.b.transposed, p.a.transposed);|Operation operatio
 products|CUBLASLT_REDUCTION_SCHEME_MASK \& ~CUBLASLT_REDUCTION_SCHEME_INPLACE|CUBLASLT_REDUCTION_SCHEME_MASK
 products|set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);|
 products|set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batch_stride);|
+peers_cuda|config.blocking = 0;|
+peers_cuda|static_cast<size_t>(one.bytes)|static_cast<size_t>(one.bytes + 1) / 2
+peers_cuda|done = is_done("exchange");|done = true;
+peers_cuda|abort();  // part of it|// part of it
+nccl_library|nccl.version < kOldestVersion|nccl.version < 20000
 '
 
 # plugin FOLDER FILE: the plugin with FOLDER/FILE.cpp in the place of the tree's.

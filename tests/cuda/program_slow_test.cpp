@@ -242,8 +242,33 @@ TEST_F(CudaProgram, RanksShareAGpu) {
             state_after("drive4", in_least_memory(with({"--ranks", "4", "--tensor-ranks", "2"}))));
 }
 
+// The fake's NCCL exchanges between devices of one process.
+TEST_F(CudaProgram, GpusOfRanksSendEachOtherMemory) {
+  set_fake("devices=4 delay_us=100 seed=4");
+  const Arguments meshes[] = {{"--ranks", "2", "--recipe", "bf16", "--reduce-dtype", "bf16"},
+                              {"--ranks", "4", "--shard-ranks", "2", "--zero-stage", "2"},
+                              {"--ranks", "2", "--tensor-ranks", "2", "--recipe", "fp32"},
+                              {"--ranks", "2", "--context-ranks", "2"},
+                              {"--ranks", "2", "--pipeline-ranks", "2", "--accumulate", "2"}};
+  for (const Arguments& mesh : meshes) {
+    SCOPED_TRACE(testing::PrintToString(mesh));
+    Arguments direct = train("direct", {"--device", "cuda", "--force"});
+    direct.insert(direct.end(), mesh.begin(), mesh.end());
+    const std::string text = said(direct, 0);
+    EXPECT_SAYS(text, "their devices send each other memory");
+    Arguments by_host = mesh;
+    by_host.insert(by_host.end(), {"--device", "cuda", "--force", "--device-exchange", "host"});
+    EXPECT_EQ(state_in(text), state_after("by_host", by_host));
+  }
+  set_fake("devices=2 nccl=0");
+  Arguments without = train("without", {"--device", "cuda", "--ranks", "2"});
+  EXPECT_EQ(said(without, 0).find("send each other"), std::string::npos);
+  without.insert(without.end(), {"--force", "--device-exchange", "direct"});
+  EXPECT_SAYS(said(without, 2), "device-exchange: direct: the GPUs of some machine have no NCCL");
+}
+
 TEST_F(CudaProgram, RanksThatAreProcessesTakeTheGpuOfTheirNumber) {
-  set_fake("devices=2");
+  set_fake("devices=2 nccl=0");
   const std::string shards = state_after("shards", {"--device", "cuda:0", "--ranks", "2"});
   Arguments launched = {"launch", "--ranks", "2", "--"};
   const Arguments train_on_all = train("launched", {"--device", "cuda"});

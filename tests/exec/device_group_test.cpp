@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group over values in a device's memory does what the group itself does with the same values in
-// host memory, with equal bits, for values and bounce buffers of any size.
-#include "engine/exec/bounced_group.h"
-
+// host memory, with equal bits, for values and buffers of any size.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/comm/group_local.h"
+#include "engine/exec/bounced_group.h"
+#include "engine/exec/direct_group.h"
 #include "engine/plan/op.h"
 #include "kernels/emulated/device_emulated.h"
 
@@ -29,21 +31,42 @@ Values random_values(std::mt19937& random) {
   return values;
 }
 
+// What exchanges: the group itself, or a group over it for values of a device.
+enum class Way { kItself, kBounced, kDirect };
+
+// How ranks exchange, through a buffer of so many bytes. `near`: ranks of a machine; 0: all.
+struct Setting {
+  Way way = Way::kItself;
+  size_t buffer_bytes = 0;
+  int near = 0;
+};
+
 // A rank whose values are on an emulated device.
 class DeviceRank {
  public:
-  DeviceRank(comm::Group& group, size_t buffer_bytes)
+  DeviceRank(comm::Group& group, const Setting& setting)
       : device_(kernels::make_emulated_device(kernels::ref_backend(), {})),
-        memory_(device_->allocate(kFloats * 4)),
+        memory_(device_->allocate(kFloats * 4 + kBuffer)),
         copies_(device_->make_queue("copies", 1)),
-        buffer_(buffer_bytes),
-        ranges_(
-            {{memory_->data(), kFloats * 4, true}, {buffer_.data(), std::ssize(buffer_), true}}),
-        group_(group, *device_, "comm", [this] { ++waits_; }) {
-    group_.open({.name = "exchange", .ranges = ranges_, .buffer = buffer_});
+        host_(setting.way == Way::kBounced ? setting.buffer_bytes : 0) {
+    const std::function<void()> keep_waiting = [this] { ++waits_; };
+    std::span<std::byte> buffer = host_;
+    if (setting.way == Way::kBounced) {
+      group_ = std::make_unique<BouncedGroup>(group, *device_, "comm", keep_waiting);
+    } else {
+      const int near = setting.near == 0 ? group.size() : setting.near;
+      DirectGroup::Options options = {.name = "comm", .near = near, .keep_waiting = keep_waiting};
+      for (int r = 0; r < group.size(); ++r) {
+        options.is_near.push_back(r / near == group.rank() / near);
+      }
+      group_ = std::make_unique<DirectGroup>(group, *device_, options);
+      buffer = {memory_->data() + kFloats * 4, setting.buffer_bytes};
+    }
+    ranges_ = {{memory_->data(), kFloats * 4, true}, {buffer.data(), std::ssize(buffer), true}};
+    group_->open({.name = "exchange", .ranges = ranges_, .buffer = buffer});
   }
 
-  BouncedGroup& group() { return group_; }
+  DeviceGroup& group() { return *group_; }
   float* data() { return reinterpret_cast<float*>(memory_->data()); }
 
   // From the host, or to it.
@@ -56,13 +79,15 @@ class DeviceRank {
   }
 
  private:
+  static constexpr int64_t kBuffer = 1 << 20;
+
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<kernels::DeviceMemory> memory_;
   std::unique_ptr<kernels::Queue> copies_;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> host_;
   std::vector<kernels::MemoryRange> ranges_;
-  int waits_ = 0;
-  BouncedGroup group_;
+  std::atomic<int> waits_ = 0;
+  std::unique_ptr<DeviceGroup> group_;
 };
 
 // An exchange among ranks whose values begin at `data`.
@@ -71,14 +96,15 @@ using Exchange = std::function<void(comm::Group&, float* data)>;
 // What each rank has after it.
 using World = std::vector<Values>;
 
-World after(const World& before, const Exchange& exchange, size_t buffer_bytes) {
+World after(const World& before, const Exchange& exchange, const Setting& setting) {
   World values = before;
-  const auto groups = comm::make_local_groups(static_cast<int>(before.size()));
+  const auto groups =
+      comm::make_local_groups(static_cast<int>(before.size()), {.near = setting.near});
   std::vector<std::jthread> threads;
   for (size_t r = 0; r < before.size(); ++r) {
     threads.emplace_back([&, r] {
-      if (buffer_bytes == 0) return exchange(*groups[r], values[r].data());
-      DeviceRank rank(*groups[r], buffer_bytes);
+      if (setting.way == Way::kItself) return exchange(*groups[r], values[r].data());
+      DeviceRank rank(*groups[r], setting);
       rank.move(rank.data(), values[r].data());
       exchange(rank.group(), rank.data());
       rank.move(values[r].data(), rank.data());
@@ -157,20 +183,29 @@ Exchange message(uint32_t seed) {
   };
 }
 
+class DeviceGroups : public testing::TestWithParam<Way> {};
+
+INSTANTIATE_TEST_SUITE_P(Ways, DeviceGroups, testing::Values(Way::kBounced, Way::kDirect),
+                         [](const auto& way) {
+                           return way.param == Way::kBounced ? "Bounced" : "Direct";
+                         });
+
 // The parts of others after a reduction with a narrow payload, and of sums in place, are nobody's.
-TEST(BouncedGroup, HasTheBitsOfItsGroup) {
+TEST_P(DeviceGroups, HaveTheBitsOfTheirGroup) {
   std::mt19937 random(20261127);
   for (int i = 0; i < 60; ++i) {
-    const int ranks = 2 + i % 3;
+    const int ranks = 2 + i % 5;
     World before(static_cast<size_t>(ranks));
     for (Values& values : before) values = random_values(random);
     const auto seed = static_cast<uint32_t>(random());
-    const size_t buffer =
-        static_cast<size_t>(plan::kLeastBounceBytes) * static_cast<size_t>(ranks) +
-        256 * (random() % 8);
-    SCOPED_TRACE(testing::Message() << ranks << " ranks, seed " << seed << ", " << buffer);
+    Setting device = {.way = GetParam()};
+    device.buffer_bytes =
+        static_cast<size_t>(plan::kLeastBounceBytes) * before.size() + 256 * (random() % 8);
+    if (random() % 2 == 0) device.near = ranks % 2 == 0 ? 2 : 1;
+    SCOPED_TRACE(testing::Message() << ranks << " ranks, seed " << seed << ", "
+                                    << device.buffer_bytes << ", near " << device.near);
     const auto expect_equal = [&](const Exchange& exchange) {
-      EXPECT_EQ(after(before, exchange, buffer), after(before, exchange, 0));
+      EXPECT_EQ(after(before, exchange, device), after(before, exchange, {.near = device.near}));
     };
     expect_equal(gather(seed));
     expect_equal(reduce(seed, Payload::kF32, false));
@@ -182,32 +217,127 @@ TEST(BouncedGroup, HasTheBitsOfItsGroup) {
   }
 }
 
-TEST(BouncedGroup, SumsNarrowPayloadsAsItsGroupDoes) {
-  std::mt19937 random(5);
-  World before(3);
+// More than the device adds at once.
+TEST_P(DeviceGroups, OfManyRanksAddInOrder) {
+  std::mt19937 random(3);
+  World before(11);
   for (Values& values : before) values = random_values(random);
-  const auto sums = [&](Payload payload, size_t buffer_bytes) {
-    World out(3);
-    const World values = after(before, reduce(11, payload, false), buffer_bytes);
+  for (const Payload payload : {Payload::kF32, Payload::kBF16}) {
+    const Exchange one = sum(17, payload);
+    EXPECT_EQ(after(before, one, {.way = GetParam(), .buffer_bytes = 11 * 512}),
+              after(before, one, {}))
+        << name_of(payload);
+  }
+}
+
+TEST_P(DeviceGroups, SumNarrowPayloadsAsTheirGroupDoes) {
+  std::mt19937 random(5);
+  World before(4);
+  for (Values& values : before) values = random_values(random);
+  const auto sums = [&](Payload payload, const Setting& setting) {
+    World out(4);
+    const World values = after(before, reduce(11, payload, false), setting);
     int end = 0;
     Values any(kFloats);
-    (void)drawn_ranges(any.data(), 3, 11, &end, payload);
-    for (size_t r = 0; r < 3; ++r) out[r].assign(values[r].begin() + end, values[r].end());
+    (void)drawn_ranges(any.data(), 4, 11, &end, payload);
+    for (size_t r = 0; r < 4; ++r) out[r].assign(values[r].begin() + end, values[r].end());
     return out;
   };
   for (const Payload payload : {Payload::kBF16, Payload::kMxInt8}) {
-    // A part is cut where a block ends.
-    EXPECT_EQ(sums(payload, 3 * 320), sums(payload, 0)) << name_of(payload);
-    const auto whole = [payload](comm::Group& group, float* data) {
-      group.all_reduce_sum(data + 3, 9 * 32, payload);
-    };
-    EXPECT_EQ(after(before, whole, 3 * 320), after(before, whole, 0)) << name_of(payload);
+    if (GetParam() == Way::kDirect && payload == Payload::kMxInt8) continue;  // the host's alone
+    for (const int near : {0, 2, 1}) {
+      // A part is cut where a block ends.
+      const Setting device = {.way = GetParam(), .buffer_bytes = 4 * 320, .near = near};
+      EXPECT_EQ(sums(payload, device), sums(payload, {.near = near})) << name_of(payload);
+      const auto whole = [payload](comm::Group& group, float* data) {
+        group.all_reduce_sum(data + 3, 9 * 32, payload);
+      };
+      EXPECT_EQ(after(before, whole, device), after(before, whole, {.near = near}))
+          << name_of(payload);
+    }
   }
+}
+
+TEST_P(DeviceGroups, CountWhatTheirGroupCounts) {
+  const Exchange all[] = {gather(4), reduce(4, Payload::kBF16, false), sum(9, Payload::kF32),
+                          swap(40), message(9)};
+  for (const int near : {0, 2, 1}) {
+    for (const Exchange& exchange : all) {
+      std::vector<SentBytes> sent[2];
+      for (const bool device : {false, true}) {
+        const auto groups = comm::make_local_groups(4, {.near = near});
+        std::vector<SentBytes>& counted = sent[device ? 1 : 0];
+        counted.resize(4);
+        std::vector<std::jthread> threads;
+        for (size_t r = 0; r < 4; ++r) {
+          threads.emplace_back([&, r] {
+            Values values(kFloats);
+            std::optional<DeviceRank> rank;
+            if (device) rank.emplace(*groups[r], Setting{GetParam(), 4 * 512, near});
+            const SentBytes before = groups[r]->sent();
+            exchange(device ? rank->group() : *groups[r], device ? rank->data() : values.data());
+            counted[r] = groups[r]->sent() - before;
+            if (device) counted[r] += rank->group().sent();
+          });
+        }
+        threads.clear();
+      }
+      EXPECT_EQ(sent[0], sent[1]) << "near " << near << ", exchange " << &exchange - all;
+    }
+  }
+}
+
+// A rank that never comes to an exchange, and one whose device fails.
+TEST(DirectGroup, EndsWhenAnotherRankAborts) {
+  const auto groups = comm::make_local_groups(2);
+  std::string text;
+  {
+    const std::jthread other([&] {
+      DeviceRank rank(*groups[1], {Way::kDirect, 1024});
+      rank.group().abort("it is tired");
+    });
+    DeviceRank rank(*groups[0], {Way::kDirect, 1024});
+    try {
+      rank.group().gather(rank.data(), 32);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kPeer);
+      text = error.what();
+    }
+  }
+  EXPECT_NE(text.find("rank 1 stopped: it is tired"), std::string::npos) << text;
+}
+
+TEST(DirectGroup, EndsWhenItNoLongerWaits) {
+  const auto groups = comm::make_local_groups(2);
+  std::atomic<bool> over = false;
+  const std::jthread other([&] {
+    // It comes to the exchange, but its device sends nothing.
+    const auto device = kernels::make_emulated_device(kernels::ref_backend(), {});
+    kernels::PeersId id;
+    groups[1]->broadcast(&id, sizeof(id), 0);
+    const auto peers = device->join({.id = id, .rank = 1, .size = 2});
+    groups[1]->barrier();
+    while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  const auto device = kernels::make_emulated_device(kernels::ref_backend(), {});
+  const auto memory = device->allocate(4096);
+  struct Enough {};
+  int waits = 0;
+  {
+    DirectGroup group(*groups[0], *device,
+                      {.name = "comm", .near = 2, .is_near = {1, 1}, .keep_waiting = [&] {
+                         if (++waits > 1) throw Enough();
+                       }});
+    const kernels::MemoryRange ranges[] = {{memory->data(), 4096, true}};
+    group.open({.name = "gather", .ranges = ranges, .buffer = {memory->data() + 2048, 2048}});
+    EXPECT_THROW(group.gather(memory->data(), 512), Enough);
+  }
+  over = true;
 }
 
 TEST(BouncedGroup, StaysInTheMemoryOfItsOp) {
   const auto groups = comm::make_local_groups(1);
-  DeviceRank rank(*groups[0], 256);
+  DeviceRank rank(*groups[0], {Way::kBounced, 256});
   std::vector<std::byte> buffer(256);
   const kernels::MemoryRange ranges[] = {{rank.data(), 32, true}, {buffer.data(), 256, true}};
   rank.group().open({.name = "gather", .ranges = ranges, .buffer = buffer});

@@ -241,16 +241,41 @@ TEST(RatesOf, ExchangesBetweenMachinesTakeTheNetworksTimes) {
   machine.op_overhead_s = 3e-5;
   const plan::Rates two = rates_of(machine, {.ranks = 2, .nodes = 2});
   EXPECT_EQ(two.comm_between_bytes_per_s, 5e7) << "two ranks share it";
-  EXPECT_EQ(two.exchange_s({.within = 0, .between = 100}), 100 / 5e7 + 2e-4);
-  EXPECT_EQ(two.exchange_s({.within = 100, .between = 0}),
+  EXPECT_EQ(two.exchange_s({.within = 0, .between = 100}, false), 100 / 5e7 + 2e-4);
+  EXPECT_EQ(two.exchange_s({.within = 100, .between = 0}, false),
             100 / two.comm_within_bytes_per_s + 3e-5);
   const plan::Rates processes = rates_of(machine, {.ranks = 2, .nodes = 2, .processes = true});
   EXPECT_EQ(processes.comm_within_bytes_per_s, two.comm_within_bytes_per_s / 2)
       << "each byte is copied twice";
   machine.network_latency_s = 0;
-  EXPECT_EQ(rates_of(machine, {.ranks = 1, .nodes = 2}).exchange_s({.between = 100}),
+  EXPECT_EQ(rates_of(machine, {.ranks = 1, .nodes = 2}).exchange_s({.between = 100}, false),
             100 / 1e8 + 3e-5);
   EXPECT_EQ(rates_of(machine, {.ranks = 2}).comm_between_bytes_per_s, 0) << "one machine";
+}
+
+TEST(RatesOf, PeersExchangeWithoutTheLinkAndTheHost) {
+  config::Machine machine = plain_machine();
+  machine.device = config::DeviceKind::kCuda;
+  machine.device_count = 2;
+  machine.memory_bytes_per_s = 80e9;
+  machine.upload_bytes_per_s = 9e9;
+  machine.download_bytes_per_s = 7e9;
+  machine.network_bytes_per_s = 40e9;
+  const RateContext through_host = {.ranks = 2, .nodes = 2, .discrete = true};
+  RateContext peers = through_host;
+  peers.peers = true;
+  const auto expect = [&](const RateContext& context, bool device, double bytes_per_s) {
+    const plan::Rates rates = rates_of(machine, context);
+    EXPECT_DOUBLE_EQ(rates.exchange_s(100.0, 0.0, device), 100 / bytes_per_s);
+  };
+  expect(through_host, true, 7e9);
+  expect(peers, true, 7e9);    // no figure: as the slower of the link
+  expect(peers, false, 20e9);  // two ranks, and each byte is copied once
+  machine.peer_bytes_per_s = 300e9;
+  expect(peers, true, 300e9);
+  expect(through_host, true, 7e9);
+  EXPECT_EQ(rates_of(machine, peers).comm_between_bytes_per_s, 20e9);
+  EXPECT_EQ(rates_of(machine, through_host).comm_between_bytes_per_s, 7e9);
 }
 
 TEST(RatesOf, ADeviceHasItsOwnTimeOfAnOp) {

@@ -25,13 +25,19 @@ class Ranks : public ::testing::Test {
 
 constexpr Payload kPayloads[] = {Payload::kBF16, Payload::kF32, Payload::kMxInt8};
 
+// Blocks of 8 bits pass through the host alone.
+void send_gradients_as(Payload payload, plan::PlanInput& input) {
+  input.mesh.reduce_dtype = payload;
+  if (payload == Payload::kMxInt8) input.device.peers = false;
+}
+
 TEST_F(Ranks, StagesOfOneMeshAreBitEqualWhereverTheStateLies) {
   for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
     test::Draw draw(seed);
     const int world = static_cast<int>(draw.between(2, 4));
     const model::ModelSpec spec = test::random_spec(draw, world, true);
     plan::PlanInput input = test::random_input(draw, spec, world);
-    input.mesh.reduce_dtype = kPayloads[seed % std::size(kPayloads)];
+    send_gradients_as(kPayloads[seed % std::size(kPayloads)], input);
     input.mesh.node_ranks = world % 2 == 0 ? world / 2 : 0;
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
@@ -121,6 +127,26 @@ TEST_F(Ranks, OfAnyNumberStageAndPlaceHaveTheLossesOfOne) {
   }
 }
 
+// Devices that send each other memory, and devices whose values pass through the host.
+TEST_F(Ranks, HaveTheSameBitsWhoeverExchangesWhatLiesOnDevices) {
+  for (uint64_t seed = 1; seed <= test::seeds(6); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(130 + seed);
+    const int world = static_cast<int>(draw.between(2, 4));
+    const model::ModelSpec spec = test::random_spec(draw, world, true);
+    plan::PlanInput input = test::random_input(draw, spec, world);
+    input.mesh.node_ranks = seed % 3 == 0 && world % 2 == 0 ? 2 : 0;
+    input.mesh.reduce_dtype = seed % 2 == 0 ? Payload::kBF16 : Payload::kF32;
+    input.device.discrete = true;
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    const plan::Placement placement = test::random_placement(draw, input);
+    input.device.peers = false;
+    const test::RunResult by_host = small_run_on_ranks(input, {placement}, options_);
+    input.device.peers = true;
+    EXPECT_EQ(small_run_on_ranks(input, {placement}, options_), by_host);
+  }
+}
+
 plan::PlanInput hybrid(const model::ModelSpec& spec, test::Draw& draw) {
   plan::PlanInput input = test::random_input(draw, spec, 4);
   input.mesh.replicate = 2;
@@ -164,7 +190,7 @@ TEST_F(Ranks, StagesOfAHybridMeshAreBitEqualAndResume) {
     test::Draw draw(90 + seed);
     const model::ModelSpec spec = test::random_spec(draw, 2, true);
     plan::PlanInput input = hybrid(spec, draw);
-    input.mesh.reduce_dtype = kPayloads[seed % std::size(kPayloads)];
+    send_gradients_as(kPayloads[seed % std::size(kPayloads)], input);
     options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
     std::optional<test::RunResult> expected;
     for (int stage = 0; stage <= 3; ++stage) {
@@ -190,7 +216,7 @@ TEST_F(Ranks, GradientsRoundedOnTheirWayChangeBitsAndHardlyLosses) {
   const test::RunResult exact = small_run_on_ranks(input, {placement}, options_);
   for (const auto& [payload, off] :
        {std::pair(Payload::kBF16, 1e-3), std::pair(Payload::kMxInt8, 3e-3)}) {
-    input.mesh.reduce_dtype = payload;
+    send_gradients_as(payload, input);
     const test::RunResult rounded = small_run_on_ranks(input, {placement}, options_);
     EXPECT_NE(rounded.hash, exact.hash);
     for (size_t i = 0; i < exact.losses.size(); ++i) {

@@ -75,16 +75,17 @@ void Device::let_go() {
   let_go_.notify_all();
 }
 
-cudaError_t Device::allocate(void** address, size_t bytes) {
+cudaError_t Device::allocate(void** address, size_t bytes, int gpu) {
   if (bytes == 0) return cudaErrorInvalidValue;
   const auto limit = static_cast<size_t>(faults.setting("memory"));
-  if (faults.fails("malloc") || used_bytes() + bytes > limit) return cudaErrorMemoryAllocation;
+  if (faults.fails("malloc") || used_bytes(gpu) + bytes > limit) return cudaErrorMemoryAllocation;
   try {
     auto memory = strata::kernels::emulated::allocate(space_, static_cast<int64_t>(bytes));
     *address = memory->data();
     std::memset(space_.mapped(*address), kGarbage, std::min(bytes, kGarbageBytes));
     const std::lock_guard lock(mu_);
-    memory_[static_cast<std::byte*>(*address)] = {std::move(memory), static_cast<int64_t>(bytes)};
+    memory_[static_cast<std::byte*>(*address)] = {std::move(memory), static_cast<int64_t>(bytes),
+                                                  gpu};
   } catch (const strata::Error&) {
     return cudaErrorMemoryAllocation;
   }
@@ -93,26 +94,46 @@ cudaError_t Device::allocate(void** address, size_t bytes) {
 
 cudaError_t Device::release(void* address) {
   if (address == nullptr) return cudaSuccess;
-  wait_idle();
+  int gpu = 0;
+  {
+    const std::lock_guard lock(mu_);
+    const auto found = memory_.find(static_cast<std::byte*>(address));
+    if (found == memory_.end()) return cudaErrorInvalidValue;
+    gpu = found->second.gpu;
+  }
+  wait_idle(gpu);
   const std::lock_guard lock(mu_);
   return memory_.erase(static_cast<std::byte*>(address)) > 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-size_t Device::used_bytes() const {
+size_t Device::used_bytes(int gpu) const {
   const std::lock_guard lock(mu_);
   size_t bytes = 0;
-  for (const auto& [address, memory] : memory_) bytes += static_cast<size_t>(memory.second);
+  for (const auto& [address, memory] : memory_) {
+    if (memory.gpu == gpu) bytes += static_cast<size_t>(memory.bytes);
+  }
   return bytes;
 }
 
-std::byte* Device::mapped(const void* address, int64_t bytes) const {
+const Device::Allocation* Device::allocation_of(const void* address, int64_t bytes) const {
   const auto* at = static_cast<const std::byte*>(address);
-  const std::lock_guard lock(mu_);
   auto found = memory_.upper_bound(at);
   if (found == memory_.begin()) return nullptr;
   --found;
-  if (at + bytes > found->first + found->second.second) return nullptr;
-  return static_cast<std::byte*>(space_.mapped(at));
+  return at + bytes > found->first + found->second.bytes ? nullptr : &found->second;
+}
+
+std::byte* Device::mapped(const void* address, int64_t bytes) const {
+  const std::lock_guard lock(mu_);
+  if (allocation_of(address, bytes) == nullptr) return nullptr;
+  return static_cast<std::byte*>(space_.mapped(address));
+}
+
+std::byte* Device::mapped_on(int gpu, const void* address, int64_t bytes) const {
+  const std::lock_guard lock(mu_);
+  const Allocation* const found = allocation_of(address, bytes);
+  if (found == nullptr || found->gpu != gpu) return nullptr;
+  return static_cast<std::byte*>(space_.mapped(address));
 }
 
 cudaError_t Device::add_registered(void* address, size_t bytes) {
@@ -152,8 +173,8 @@ Device::HostKind Device::kind_of(const void* address, int64_t bytes) const {
   };
   const std::lock_guard lock(mu_);
   for (const auto& [begin, memory] : memory_) {
-    if (!range.overlaps({begin, memory.second, false})) continue;
-    return holds(begin, memory.second) ? HostKind::kDevice : HostKind::kDeviceOverrun;
+    if (!range.overlaps({begin, memory.bytes, false})) continue;
+    return holds(begin, memory.bytes) ? HostKind::kDevice : HostKind::kDeviceOverrun;
   }
   for (const auto& [begin, size] : registered_) {
     if (!range.overlaps({begin, size, false})) continue;
@@ -162,9 +183,9 @@ Device::HostKind Device::kind_of(const void* address, int64_t bytes) const {
   return HostKind::kPageable;
 }
 
-Stream* Device::add_stream() {
+Stream* Device::add_stream(int gpu) {
   const std::lock_guard lock(mu_);
-  streams_.push_back(std::make_unique<Stream>(*this, next_stream_++));
+  streams_.push_back(std::make_unique<Stream>(*this, next_stream_++, gpu));
   return streams_.back().get();
 }
 
@@ -177,11 +198,13 @@ void Device::remove_stream(Stream* stream) {
   streams_.erase(found);
 }
 
-void Device::wait_idle() {
+void Device::wait_idle(int gpu) {
   std::vector<Stream*> all;
   {
     const std::lock_guard lock(mu_);
-    for (const auto& stream : streams_) all.push_back(stream.get());
+    for (const auto& stream : streams_) {
+      if (stream->gpu() == gpu) all.push_back(stream.get());
+    }
   }
   for (Stream* stream : all) stream->wait_idle();
 }

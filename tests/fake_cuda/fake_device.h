@@ -57,13 +57,14 @@ class Device;
 // A stream: a thread that runs commands in order, each after a drawn delay.
 class Stream {
  public:
-  Stream(Device& device, int id);
+  Stream(Device& device, int id, int gpu);
   ~Stream();  // waits until all commands are over
 
   void push(std::string name, const Ranges& ranges, std::function<void()> run);
   void record(const std::shared_ptr<EventState>& event);
   void wait_for(const std::shared_ptr<EventState>& event);
   void wait_idle();
+  int gpu() const { return gpu_; }
 
  private:
   struct Command {
@@ -79,6 +80,7 @@ class Stream {
 
   Device& device_;
   const int id_;
+  const int gpu_;
   std::mutex mu_;
   std::condition_variable changed_;
   std::deque<Command> commands_;  // Guarded by mu_, like all below
@@ -90,7 +92,8 @@ class Stream {
   std::thread thread_;
 };
 
-// All devices of the process, which share one memory here. Threads: any.
+// All devices of the process, which share one memory here. Allocations and streams are of one of
+// them, a `gpu`. Threads: any.
 class Device {
  public:
   static Device& instance();  // never destroyed
@@ -105,20 +108,22 @@ class Device {
   void hang();  // of a kernel, until let_go()
   void let_go();
 
-  cudaError_t allocate(void** address, size_t bytes);
+  cudaError_t allocate(void** address, size_t bytes, int gpu);
   cudaError_t release(void* address);
-  size_t used_bytes() const;
+  size_t used_bytes(int gpu) const;
   // Where the bytes are mapped for kernels; null unless they lie in one allocation.
   std::byte* mapped(const void* address, int64_t bytes) const;
+  // The same, where the allocation is of that device.
+  std::byte* mapped_on(int gpu, const void* address, int64_t bytes) const;
 
   cudaError_t add_registered(void* address, size_t bytes);
   cudaError_t remove_registered(void* address);
   enum class HostKind { kDevice, kDeviceOverrun, kPinned, kPinnedPart, kPageable };
   HostKind kind_of(const void* address, int64_t bytes) const;
 
-  Stream* add_stream();
+  Stream* add_stream(int gpu);
   void remove_stream(Stream* stream);
-  void wait_idle();
+  void wait_idle(int gpu);
 
   // Commands in flight. enter() fails the device when no event orders two that conflict.
   void enter(int stream, int64_t number, const std::string& name, const Ranges& ranges,
@@ -132,12 +137,17 @@ class Device {
     std::string name;
     Ranges ranges;
   };
+  struct Allocation {
+    std::unique_ptr<strata::kernels::DeviceMemory> memory;
+    int64_t bytes;
+    int gpu;
+  };
   bool in_flight(const Range& range) const;
+  const Allocation* allocation_of(const void* address, int64_t bytes) const;
 
   strata::kernels::emulated::AddressSpace space_;
   mutable std::mutex mu_;
-  std::map<const std::byte*, std::pair<std::unique_ptr<strata::kernels::DeviceMemory>, int64_t>>
-      memory_;  // Guarded by mu_, like all below
+  std::map<const std::byte*, Allocation> memory_;  // Guarded by mu_, like all below
   std::map<const std::byte*, int64_t> registered_;
   std::list<std::unique_ptr<Stream>> streams_;
   std::list<Flight> flights_;

@@ -6,9 +6,10 @@
 
 namespace fake_cuda {
 
-Stream::Stream(Device& device, int id)
+Stream::Stream(Device& device, int id, int gpu)
     : device_(device),
       id_(id),
+      gpu_(gpu),
       random_(static_cast<uint64_t>(device.faults.setting("seed")) * 1000 +
               static_cast<uint64_t>(id)) {
   thread_ = std::thread([this] { run(); });

@@ -8,10 +8,11 @@ namespace fake_cuda {
 namespace {
 
 const std::map<std::string, int64_t> kSettings = {
-    {"devices", 1},  {"driver", 1}, {"memory", int64_t{8} << 30},
-    {"delay_us", 0}, {"seed", 1},   {"pageable", 1}};
-constexpr const char* kFaults[] = {"malloc", "register", "launch", "kernel",  "hang",
-                                   "copy",   "copying",  "lost",   "product", "algorithm"};
+    {"devices", 1},  {"driver", 1},  {"memory", int64_t{8} << 30}, {"delay_us", 0}, {"seed", 1},
+    {"pageable", 1}, {"nccl", 22803}};
+constexpr const char* kFaults[] = {"malloc", "register", "launch",     "kernel",  "hang",
+                                   "copy",   "copying",  "lost",       "product", "algorithm",
+                                   "nccl",   "absent",   "exchanging", "stuck"};
 
 bool is_fault(const std::string& name) {
   for (const char* fault : kFaults) {

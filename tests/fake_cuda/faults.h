@@ -13,6 +13,7 @@
 //   memory=BYTES     of each device (8 GiB)
 //   delay_us=300     each command of a stream begins up to that much later, drawn from seed=N
 //   pageable=0       copies with host memory that is not registered are refused
+//   nccl=21703       the version of NCCL (22803); 0: it is not installed. Read once in a process
 //   malloc@2         the second cudaMalloc is out of memory
 //   register@1       cudaHostRegister is refused
 //   launch@5         the fifth launch of a kernel is refused; no later call fails
@@ -22,6 +23,10 @@
 //   copying@3        the third copy finds an uncorrectable error of memory; all later calls fail
 //   lost@7           at the seventh kernel the device is gone; all later calls fail
 //   product@4        the fourth product fails; algorithm@1: no algorithm is found for it
+//   nccl@5           the fifth call of NCCL fails, of those that do more than ask or abort
+//   absent@2         the second rank that joins a group of NCCL never comes to the others
+//   exchanging@3     the third exchange by NCCL fails after its call
+//   stuck@3          the third exchange by NCCL never ends, unless its communicator is aborted
 namespace fake_cuda {
 
 class Faults {

@@ -106,7 +106,7 @@ cudaError_t cudaGetDevice(int* index) {
 
 cudaError_t cudaDeviceSynchronize() {
   STRATA_FAKE_CALL();
-  device().wait_idle();
+  device().wait_idle(current_device);
   return keep(device().failure());
 }
 
@@ -145,7 +145,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
   STRATA_FAKE_CALL();
-  return keep(device().allocate(address, bytes));
+  return keep(device().allocate(address, bytes, current_device));
 }
 
 // Memory is given back after an error, too.
@@ -166,7 +166,7 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   STRATA_FAKE_CALL();
   *total = static_cast<size_t>(device().faults.setting("memory"));
-  *free = *total - std::min(*total, device().used_bytes());
+  *free = *total - std::min(*total, device().used_bytes(current_device));
   return cudaSuccess;
 }
 
@@ -220,7 +220,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   STRATA_FAKE_CALL();
-  *stream = reinterpret_cast<cudaStream_t>(device().add_stream());
+  *stream = reinterpret_cast<cudaStream_t>(device().add_stream(current_device));
   return cudaSuccess;
 }
 

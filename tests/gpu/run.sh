@@ -3,7 +3,7 @@
 # What works on this machine's GPU, as one table: a line for each part, PASS, FAIL or SKIP with the reason, and the
 # figures below it. Under ten minutes.
 #
-#   run.sh [PART...]     parts: doctor kernels train generate store figures sanitizer (all of them)
+#   run.sh [PART...]     parts: doctor kernels train ranks generate store figures sanitizer (all of them)
 #
 # Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
 # folder for what each part printed.
@@ -26,11 +26,11 @@ else
   strata=$bin/strata tests=$build/tests/kernels/kernels_tests
   library=$build/bindings/c/libstrata.so package=$root/bindings/python
 fi
-# cuBLASLt and cuDNN where the toolkit or the Python packages have them.
+# cuBLASLt, cuDNN and NCCL where the toolkit or the Python packages have them.
 for folder in /usr/local/cuda/lib64 $(python3 -c 'import nvidia, os
 for path in nvidia.__path__:
     for folder, _, files in os.walk(path):
-        if any(name.startswith(("libcublasLt.so.13", "libcudnn.so.9")) for name in files): print(folder)' 2> /dev/null); do
+        if any(name.startswith(("libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2")) for name in files): print(folder)' 2> /dev/null); do
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 export STRATA_PLUGIN_PATH=${STRATA_PLUGIN_PATH:-$bin}
@@ -96,14 +96,19 @@ least() {
 # state NAME: the hash of a run's weights and moments.
 state() { grep -oE '^state +[0-9a-f]{16}' "$logs/run-$1.log" | tr -s ' ' | cut -d ' ' -f 2; }
 
-# The same losses as on the CPU: 1e-4 of them in fp32, 2e-2 in bf16 and fp16. Resident and offloaded: the same bits.
-part_train() {
+# What runs learn.
+write_tokens() {
   python3 - "$logs/tokens.bin" << 'PYTHON'
 import random, struct, sys
 random.seed(7)
 tokens = [random.choice((3, 5, 8, 13, 21, 34)) for _ in range(4096)]
 open(sys.argv[1], "wb").write(b"".join(struct.pack("<H", token) for token in tokens))
 PYTHON
+}
+
+# The same losses as on the CPU: 1e-4 of them in fp32, 2e-2 in bf16 and fp16. Resident and offloaded: the same bits.
+part_train() {
+  write_tokens
   local model recipe cpu gpu moved bad=0 count=0
   for model in gqa_untied gpt2 qwen3 gemma2 window; do
     for recipe in fp32 bf16 fp16; do
@@ -151,6 +156,34 @@ PYTHON
     report train PASS "$count runs have the CPU's losses, and the same bits again and with their state on a drive"
   else
     report train FAIL "$bad differences in $count runs"
+  fi
+}
+
+# Ranks with a GPU each that send each other memory have the bits of ranks that exchange through the host.
+part_ranks() {
+  local gpus direct host words bad=0 count=0
+  gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')
+  if ((gpus < 2)); then
+    report ranks SKIP "ranks that exchange by NCCL need two GPUs or more; this machine has $gpus"
+    return
+  fi
+  write_tokens
+  for words in "bf16 --reduce-dtype bf16" "fp32 --tensor-ranks 2" "bf16 --context-ranks 2" "bf16 --pipeline-ranks 2 --accumulate 2"; do
+    count=$((count + 1))
+    # shellcheck disable=SC2086
+    direct=$(train ranks-direct cuda gqa_untied $words --ranks 2 --device-exchange direct) || { direct=; }
+    # shellcheck disable=SC2086
+    host=$(train ranks-host cuda gqa_untied $words --ranks 2 --device-exchange host) || { host=; }
+    if [[ -z $direct || $direct != "$host" || $(state ranks-direct) != $(state ranks-host) ]]; then
+      bad=$((bad + 1))
+      echo "    $words: other bits by NCCL than through the host"
+      lines_of "$logs/run-ranks-direct.log" 3
+    fi
+  done
+  if ((bad == 0)); then
+    report ranks PASS "$count meshes of two GPUs have the same bits by NCCL as through the host"
+  else
+    report ranks FAIL "$bad of $count meshes"
   fi
 }
 
@@ -240,8 +273,8 @@ part_sanitizer() {
     return
   fi
   local family status clean= slow= begin=$SECONDS
-  for family in rmsnorm layernorm rope glu elementwise embeddings updates productsbyrow attentionoveracache products \
-    loss lossofparts attention fusedattention; do
+  for family in rmsnorm layernorm rope glu elementwise embeddings orderedsums updates productsbyrow \
+    attentionoveracache products loss lossofparts attention fusedattention; do
     if ((SECONDS - begin > 180)); then
       slow+=" $family"
       continue
@@ -266,10 +299,10 @@ part_sanitizer() {
 }
 
 parts=("$@")
-if ((${#parts[@]} == 0)); then parts=(doctor kernels train generate store figures sanitizer); fi
+if ((${#parts[@]} == 0)); then parts=(doctor kernels train ranks generate store figures sanitizer); fi
 for part in "${parts[@]}"; do
   if ! declare -F "part_$part" > /dev/null; then
-    echo "run.sh: no part $part (doctor kernels train generate store figures sanitizer)" >&2
+    echo "run.sh: no part $part (doctor kernels train ranks generate store figures sanitizer)" >&2
     exit 2
   fi
   "part_$part"

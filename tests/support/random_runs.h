@@ -169,6 +169,7 @@ inline plan::PlanInput random_input(Draw& draw, const model::ModelSpec& spec, in
   input.shape.documents = draw.below(3) == 0;
   const bool may_scale = input.mode == plan::OptimizerMode::kDeferred;
   if (may_scale && draw.below(4) == 0) input.recipe = Recipe::kFp16;
+  if (world > 1) input.device.peers = draw.coin();
   return input;
 }
 

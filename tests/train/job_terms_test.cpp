@@ -27,6 +27,7 @@ NodeFacts node_of(const std::string& host, int64_t cores, int64_t memory_bytes) 
 TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   NodeFacts node = node_of("a", 4, kGiB);
   node.limits.cgroup_free_bytes = 17;
+  node.has_peers = true;
   const NodeFacts read = parse_node(to_text(node));
   EXPECT_EQ(read.host, "a");
   EXPECT_EQ(read.processors, "1111");
@@ -35,6 +36,7 @@ TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   EXPECT_EQ(read.limits.cgroup_free_bytes, 17);
   EXPECT_EQ(read.limits.memlock_bytes, std::nullopt);
   EXPECT_EQ(read.nvme_free_bytes, 100 * kGiB);
+  EXPECT_TRUE(read.has_peers);
 }
 
 TEST(JobTerms, TermsArriveAsTheyWere) {

@@ -58,7 +58,7 @@ utf8proc\.h                     engine/text/
 sentencepiece                   engine/text/
 mpi\.h                          engine/comm/mpi/|benchmarks/collectives_bench
 openssl/                        engine/comm/message_auth
-nccl\.h                         engine/comm/group_nccl
+nccl\.h                         kernels/cuda/device/nccl_library
 cuda                            kernels/cuda/
 cublas                          kernels/cuda/
 nvtx3/                          kernels/cuda/

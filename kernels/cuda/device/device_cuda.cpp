@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "kernels/cuda/device/ops.h"
+#include "kernels/cuda/device/peers_cuda.h"
 #include "kernels/cuda/device/queue_cuda.h"
 
 namespace strata::kernels::cuda {
@@ -146,6 +147,12 @@ class CudaDevice : public Device {
     cudaGetLastError();  // not sticky
     return nullptr;
   }
+  PeersId make_peers_id() override {
+    return cuda::make_peers_id(index_);
+  }
+  std::unique_ptr<Peers> join(const PeersOptions& options) override {
+    return join_peers(index_, options);
+  }
   std::unique_ptr<Queue> make(const QueueOptions& options) override {
     return std::make_unique<CudaQueue>(shared_, options.name, options.depth, options.first);
   }
@@ -177,9 +184,9 @@ DeviceFacts facts_of(int index) {
   facts.name = properties.name;
   facts.pci = pci_of(properties);
   facts.software =
-      fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}",
+      fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}, {}",
                   properties.major, properties.minor, version_text(driver), version_text(runtime),
-                  cublasLtGetVersion(), FusedAttention::software());
+                  cublasLtGetVersion(), FusedAttention::software(), peers_software());
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.processors = properties.multiProcessorCount;
   return facts;

@@ -53,6 +53,7 @@ class CudaQueue : public Queue {
 
   // For ops. Errors name the op in progress.
   cudaStream_t stream() const { return stream_; }
+  void named(const std::function<void()>& call) const;
   void run(const Product& product) const {
     named([&] { shared_.products.run(stream_, product); });
   }
@@ -79,7 +80,6 @@ class CudaQueue : public Queue {
     return slots_[static_cast<size_t>(count) % slots_.size()];
   }
   std::string place(const Slot& slot) const;
-  void named(const std::function<void()>& call) const;
   void check_op(cudaError_t error, const Slot& slot) const;
   void use_device(const Slot& slot) const;
   bool is_busy();
