@@ -134,10 +134,17 @@ same_memory+=':Pipeline.WindowsOfOneStage*:Context.RanksHaveTheLosses*:Tensor.Ra
 same_memory+=':CachedGeneration.IsTheSame*:*PipelineRanksOfModel*:ContextRanks.HaveTheBits*:TensorRanks.*'
 same_memory+=':WrittenCheckpoints.OfSlicesHave*:DataThreads.WarningsAre*:Exactness.SoItIsOnADeviceWithInteriors*'
 same_memory+=':*Bf16Parity*:*TwentyStepsEqualTheReference*_ref:Tensor.RanksOfEachFamily*:Ranks.OfAnyNumber*'
+same_memory+=':Tensor.BitsDepend*:Tensor.RanksNeedNot*:SegmentCompute.FrozenParameters*:Planner.SmallMoves*:Planner.MuchMemory*'
+# Of each kind of block one family is left, by the fast kernels.
+for families in 'smol*' 'tiny*' 'mistral*' 'sharded*' 'qwen2*' 'qwen3_cpu' 'gemma2*' 'gemma3_c*' 'gemma3_v*' 'phi3_cpu' 'olmo2_cpu' \
+  'mha*' 'yarn*' 'window*' 'fp8*' 'float16*' 'gpt2_u*' 'gpt2_b*'; do
+  same_memory+=":*TwentyStepsEqualTheReference/$families"
+done
 # And these under the thread sanitizer: the same threads as in others, with other arithmetic.
 same_threads='Tensor.RanksOfEachFamily*:Context.RanksOfEachFamily*:Context.BitsDepend*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*'
 same_threads+=':Context.RanksSwapHeads*:Pipeline.StagesOfMeshes*:SegmentCompute.Frozen*:SegmentCompute.Kept*:CachedGeneration.*:*Bf16Parity*:*Export*'
 same_threads+=':*RanksIn.OneTwoAndFour*:Documents.ThatShareARow*:Pipeline.WindowsOfOneStage*:Tensor.BitsDepend*'
+same_threads+=':Tensor.RanksNeedNot*:DeviceProbe.MeasuresTheEmulated*:SegmentCompute.TheLossAlone*'
 same_threads+=':Exactness.SoItIs*:Ranks.StagesOfAHybrid*:Ranks.OfAnyNumber*:External.StateHasTheSameBits*'
 
 # What --fast leaves out beside the slow tests: meshes and placements one after another, jobs of several processes,
@@ -188,7 +195,10 @@ if $fast; then
   GTEST_FILTER="-$not_fast" suite "fast tests" --test-dir build -C Shards -L fast -LE _single
   single_tests build
 else
-  suite "all tests" --test-dir build
+  # Mistakes that are seeded take a build each, and show that tests find them.
+  seeded=()
+  if ! $long; then seeded=(-E '^Cuda(Host)?Mistakes\.'); fi
+  suite "all tests" --test-dir build "${seeded[@]}"
   # Slow tests, such as plans of large models, and pairs of many meshes take minutes there. Fast ones take the same paths.
   skipped=$pairs_of_meshes
   if ! $long; then skipped+=":$same_memory"; fi

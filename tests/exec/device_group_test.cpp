@@ -16,6 +16,7 @@
 #include "engine/exec/direct_group.h"
 #include "engine/plan/op.h"
 #include "kernels/emulated/device_emulated.h"
+#include "tests/support/seeds.h"
 
 namespace strata::exec {
 namespace {
@@ -193,8 +194,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, DeviceGroups, testing::Values(Way::kBounced, Way:
 // The parts of others after a reduction with a narrow payload, and of sums in place, are nobody's.
 TEST_P(DeviceGroups, HaveTheBitsOfTheirGroup) {
   std::mt19937 random(20261127);
-  for (int i = 0; i < 60; ++i) {
-    const int ranks = 2 + i % 5;
+  for (uint64_t i = 0; i < test::seeds(40); ++i) {
+    const int ranks = 2 + static_cast<int>(i % 5);
     World before(static_cast<size_t>(ranks));
     for (Values& values : before) values = random_values(random);
     const auto seed = static_cast<uint32_t>(random());
