@@ -35,8 +35,9 @@ struct DevicePlugin {
   std::vector<DeviceFacts> (*devices)(std::string& why);
   // The free memory of a device, without what this process needs to use it. Throws Error{kDevice}.
   int64_t (*free_bytes)(int index);
-  // Whether its devices can send each other memory (Device::join). If not, `why` says the reason.
-  bool (*has_peers)(std::string& why);
+  // Whether its devices can send each other memory (Device::join). `text` says by what, such as
+  // "NCCL 2.28.3", or why not and what to do. It may load a large library.
+  bool (*has_peers)(std::string& text);
   // Throws Error{kDevice}. The device must end before the process does.
   std::unique_ptr<Device> (*make)(const PluginDeviceOptions& options);
 };

@@ -75,9 +75,12 @@ DoctorLine check_gpu(const kernels::DeviceFacts& facts, int index, const std::st
     const int64_t free = exec::free_bytes_of_gpu(plugin_path, index);
     // An idle GPU may lower its link's speed until something is copied.
     const std::string link = link_of(index, plugin_path);
+    std::string peers;
+    const bool has_peers = exec::gpus_have_peers(plugin_path, peers);
     return {
         Status::kOk, subject,
-        fmt::format("{}{}; {} free{}", text, place_of(facts.pci, root), format_bytes(free), link),
+        fmt::format("{}{}; {} free{}; {}{}", text, place_of(facts.pci, root), format_bytes(free),
+                    link, has_peers ? "" : "no exchange between GPUs: ", peers),
         ""};
   } catch (const Error& error) {
     return {Status::kFail, subject,

@@ -55,7 +55,7 @@ class ExchangeGroup final : public Group {
   }
 
   // Returns when all ranks are there.
-  void meet(double within_s) {
+  void await_all(double within_s) {
     std::swap(deadline_s_, within_s);
     barrier();
     std::swap(deadline_s_, within_s);
@@ -161,8 +161,8 @@ class ExchangeGroup final : public Group {
     transfers.await();
   }
 
-  void barrier() override {
-    collective(header_of("barrier", 0), [](Transfers&) {});
+  void meet(const CallHeader& header) override {
+    collective(header, [](Transfers&) {});
   }
 
   void abort(const std::string& reason) override {
@@ -328,7 +328,7 @@ class ExchangeGroup final : public Group {
     });
   }
 
-  // Constant after meet()
+  // Constant after await_all()
   const NestPlace place_;
   JobStore& store_;
   const std::string name_;
@@ -360,7 +360,7 @@ std::unique_ptr<Group> make_exchange_group(JobStore& store, ExchangeOptions opti
   const int rank = find_own_rank(store, options.ranks);
   STRATA_CHECK(!options.name.empty());
   auto group = std::make_unique<ExchangeGroup>(store, rank, options, std::move(transport));
-  group->meet(options.connect_s);
+  group->await_all(options.connect_s);
   return group;
 }
 

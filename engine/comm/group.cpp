@@ -6,8 +6,13 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
+#include "engine/comm/call_header.h"
 
 namespace strata::comm {
+
+void Group::barrier() {
+  meet(header_of("barrier", 0));
+}
 
 void Group::check_peer(const Message& message) const {
   STRATA_CHECK(message.peer >= 0 && message.peer < size() && message.peer != rank());

@@ -41,6 +41,8 @@ struct Message {
   int64_t tag = 0;
 };
 
+struct CallHeader;
+
 struct GroupOptions {
   double deadline_s = 600;  // the longest wait for another rank
   // Ranks of the group that are on one machine and follow each other; of processes, the launch
@@ -96,7 +98,10 @@ class Group {
   virtual void all_to_all(const AllToAll& exchange) = 0;
   virtual void send(const Message& message) = 0;
   virtual void recv(const Message& message) = 0;
-  virtual void barrier() = 0;
+  // Returns when all ranks have called it, or throws on all of them where they say different
+  // things (call_header.h).
+  virtual void meet(const CallHeader& header) = 0;
+  void barrier();
 
   // Reports that this rank cannot go on. Calls of all other ranks return with an Error that names
   // this rank and `reason`.

@@ -114,8 +114,8 @@ class LocalGroup final : public Group {
     if (!fits) refuse(message, posted.bytes, posted.tag);
   }
 
-  void barrier() override {
-    collective({.header = header_of("barrier", 0)}, [] {});
+  void meet(const CallHeader& header) override {
+    collective({.header = header}, [] {});
   }
 
   void abort(const std::string& reason) override { meeting_->point.abort(rank(), reason); }

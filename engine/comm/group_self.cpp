@@ -32,7 +32,7 @@ class SelfGroup final : public Group {
 
   void send(const Message&) override { STRATA_CHECK(!"a peer to send to"); }
   void recv(const Message&) override { STRATA_CHECK(!"a peer to receive from"); }
-  void barrier() override {}
+  void meet(const CallHeader&) override {}
   void abort(const std::string&) override {}
   void throw_if_aborted(const char*) override {}
 };

@@ -194,8 +194,8 @@ class NestedSum {
 
  private:
   static constexpr bool kRounds = !std::is_same_v<T, Wire>;
-  // Pieces that are under way between machines at once. While one of them is summed, the others
-  // move, also when another rank is late by some of them.
+  // Pieces that are under way between machines at once. Of host memory, while one of them is summed
+  // the others move, also when another rank is late by some of them.
   static constexpr int64_t kDepth = 4;
 
   struct Piece {

@@ -41,6 +41,10 @@ bool has_one_rank(const Options& options) {
   return options.ranks == 1;
 }
 
+bool computes_in_host_memory(const Options& options) {
+  return options.device == Device::kCpu;
+}
+
 bool has_whole_sequences(const Options& options) {
   return options.context_ranks == 1 && options.mesh.empty();
 }
@@ -153,6 +157,8 @@ constexpr IdleRule kIdleRules[] = {
      "a single rank has data of its own, and exchanges no gradients (raise --ranks)"},
     {kOfSteps, "shard-ranks", has_one_data_rank, kHarmless,
      "a single rank has data of its own, and shares nothing (raise --ranks)"},
+    {kOfSteps, "device-exchange", computes_in_host_memory, kHarmless,
+     "--device cpu computes in host memory (leave it out)"},
     {kOfSteps, "device-exchange", has_one_rank, kHarmless,
      "a single rank exchanges nothing (give --ranks N)"},
     {bits_of({Command::kTrain}), "collectives", has_one_rank, kHarmless,

@@ -37,7 +37,7 @@ class DeviceGroup : public comm::Group {
   void broadcast(void* data, int64_t bytes, int root) override {
     group_.broadcast(data, bytes, root);
   }
-  void barrier() override { group_.barrier(); }
+  void meet(const comm::CallHeader& header) override { group_.meet(header); }
   void abort(const std::string& reason) override { group_.abort(reason); }
   void throw_if_aborted(const char* call) override { group_.throw_if_aborted(call); }
 

@@ -107,9 +107,8 @@ int64_t free_bytes_of_gpu(const std::string& plugin_path, int index) {
   return plugin_of(plugin_path).free_bytes(index);
 }
 
-bool gpus_have_peers(const std::string& plugin_path) {
-  std::string why;
-  return plugin_of(plugin_path).has_peers(why);
+bool gpus_have_peers(const std::string& plugin_path, std::string& text) {
+  return plugin_of(plugin_path).has_peers(text);
 }
 
 std::string text_of(const kernels::DeviceFacts& facts) {

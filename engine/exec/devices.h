@@ -39,9 +39,9 @@ std::vector<kernels::DeviceFacts> require_gpu(const std::string& plugin_path, in
 // moment. Throws as require_gpu() does, and Error{kDevice}.
 int64_t free_bytes_of_gpu(const std::string& plugin_path, int index);
 
-// Whether GPUs can send each other memory, for which this machine has NCCL. Throws as require_gpu()
-// does.
-bool gpus_have_peers(const std::string& plugin_path);
+// Whether GPUs can send each other memory, for which this machine has NCCL. `text` is its version,
+// or why not and what to do. Throws as require_gpu() does.
+bool gpus_have_peers(const std::string& plugin_path, std::string& text);
 
 // "NVIDIA H200, 139.8 GiB, compute 9.0, ...".
 std::string text_of(const kernels::DeviceFacts& facts);

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/comm/bytes.h"
+#include "engine/comm/call_header.h"
 #include "kernels/ordered_sum.h"
 
 namespace strata::exec {
@@ -135,7 +136,7 @@ void DirectGroup::keep_waiting() {
   if (now_s() <= end_s_) return;
   const std::string text = fmt::format(
       "{}: devices: those of {} have not exchanged within {} s (look at what links "
-      "them, or give --device-exchange host)",
+      "them, or give --device-exchange host; --io-deadline is the limit)",
       op_.name, options_.name, options_.deadline_s);
   group_.abort(text);
   throw Error(ErrorCode::kDeadline, text);
@@ -155,9 +156,11 @@ void DirectGroup::run(const Work& work) {
   }
 }
 
+// The same, when all ranks have come to the same call with buffers of one size.
 template <typename Work>
-void DirectGroup::run_together(const Work& work) {
-  group_.barrier();
+void DirectGroup::run_together(comm::CallHeader header, const Work& work) {
+  header.root = std::ssize(op_.buffer);
+  group_.meet(header);
   run(work);
 }
 
@@ -178,7 +181,7 @@ void DirectGroup::gather_chunks(std::span<const comm::GatherRange> ranges) {
   for (const comm::GatherRange& range : ranges) {
     wholes_.push_back({range.base, range.part_bytes, size() * range.part_bytes});
   }
-  run_together([&] { gather_parts(wholes_); });
+  run_together(comm::header_of("gather", ranges), [&] { gather_parts(wholes_); });
 }
 
 // Within a machine and between machines at the same time, in the pieces of every group.
@@ -188,7 +191,7 @@ void DirectGroup::gather_parts(std::span<const comm::Whole> wholes) {
 }
 
 void DirectGroup::reduce_chunks(std::span<const comm::ReduceRange> ranges, Payload payload) {
-  run_together([&] {
+  run_together(comm::header_of(ranges, payload), [&] {
     for (const comm::ReduceRange& range : ranges) {
       sum(payload, {range.whole, range.part_numel, size() * range.part_numel, range.out});
     }
@@ -198,7 +201,7 @@ void DirectGroup::reduce_chunks(std::span<const comm::ReduceRange> ranges, Paylo
 void DirectGroup::all_reduce_sum(float* values, int64_t count, Payload payload) {
   const int64_t part = ceil_div(count, size());
   const comm::Whole whole = {values, part * kFloatBytes, count * kFloatBytes};
-  run_together([&] {
+  run_together(comm::header_of_sum(count, payload), [&] {
     sum(payload, {values, part, count, values + rank() * part});
     gather_parts({&whole, 1});
   });
@@ -225,7 +228,7 @@ void DirectGroup::sum_as(const Summed& summed) {
 
 void DirectGroup::all_to_all(const comm::AllToAll& exchange) {
   const int64_t bytes = exchange.part_bytes;
-  run_together([&] {
+  run_together(comm::header_of("all_to_all", bytes), [&] {
     Transfers transfers(*this);
     for (int k = 1; k < size(); ++k) {
       const int peer = (rank() + k) % size();
@@ -238,9 +241,19 @@ void DirectGroup::all_to_all(const comm::AllToAll& exchange) {
   });
 }
 
-// Two ranks alone meet by an empty message.
+namespace {
+
+// The sender waits for the receiver, too. Messages of theirs have no bytes, so that none are
+// counted, and a tag of what is to come.
+comm::Message meeting_of(const comm::Message& message) {
+  return {.peer = message.peer, .tag = message.tag ^ message.bytes << 16};
+}
+
+}  // namespace
+
 void DirectGroup::send(const comm::Message& message) {
-  group_.send({.peer = message.peer, .tag = message.tag});
+  group_.send(meeting_of(message));
+  group_.recv(meeting_of(message));
   run([&] {
     Transfers transfers(*this);
     transfers.send(message.peer, message.data, message.bytes);
@@ -249,7 +262,8 @@ void DirectGroup::send(const comm::Message& message) {
 }
 
 void DirectGroup::recv(const comm::Message& message) {
-  group_.recv({.peer = message.peer, .tag = message.tag});
+  group_.recv(meeting_of(message));
+  group_.send(meeting_of(message));
   run([&] {
     Transfers transfers(*this);
     transfers.receive(message.peer, message.data, message.bytes);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/comm/call_header.h"
 #include "engine/comm/nested_exchange.h"
 #include "engine/exec/device_group.h"
 #include "kernels/peers.h"
@@ -13,11 +14,13 @@ namespace strata::exec {
 
 // A group of ranks whose devices send each other memory. Parts of others that are summed come to
 // the op's buffer, which lies on the device, and the device adds them, in the order of every group;
-// so bits are those of other groups. Ranks meet by the host before each exchange: none holds its
-// device's processors while it waits for one that is late, and one that is gone is known by name.
+// so bits are those of other groups, but those of a NaN. Ranks meet by the host before each
+// exchange: none holds its device's processors while it waits for one that is late, and one that is
+// gone, or at another call, is known by name.
 //
-// Payload::kMxInt8 is not for it. Failure: also Error{kPeer} where an exchange between devices
-// fails, and Error{kDeadline} where one does not end. All ranks make their groups in one order.
+// Payload::kMxInt8 is not for it. All ranks need buffers of one size. Failure: also Error{kPeer}
+// where an exchange between devices fails, and Error{kDeadline} where one does not end. All ranks
+// make their groups in one order.
 class DirectGroup : public DeviceGroup {
  public:
   struct Options {
@@ -26,7 +29,7 @@ class DirectGroup : public DeviceGroup {
     std::vector<char> is_near = {};  // by rank: on this machine
     // Called now and then while others are awaited; throws to end the wait.
     std::function<void()> keep_waiting = {};
-    double deadline_s = comm::GroupOptions{}.deadline_s;
+    double deadline_s = 600;  // the longest wait for an exchange that all ranks have begun
   };
 
   // Returns when all ranks are there. The group and the device must outlive this.
@@ -58,7 +61,7 @@ class DirectGroup : public DeviceGroup {
   template <typename Work>
   void run(const Work& work);
   template <typename Work>
-  void run_together(const Work& work);
+  void run_together(comm::CallHeader header, const Work& work);
   void await(int64_t ticket);
   void keep_waiting();
   void gather_parts(std::span<const comm::Whole> wholes);

@@ -21,6 +21,7 @@
 #include "engine/exec/queue_work.h"
 #include "engine/exec/state_writer.h"
 #include "engine/plan/op_contract.h"
+#include "engine/plan/sent_bytes.h"
 #include "kernels/emulated/device_emulated.h"
 
 namespace strata::exec {
@@ -171,6 +172,16 @@ void Executor::Impl::make_devices() {
                                               *queues_[index_of(Lane::kCompute)]);
 }
 
+// The same for all ranks of a group: their programs differ in sizes and places alone, and each stage
+// has messages.
+bool Executor::Impl::exchanges_on_device(plan::GroupName name) const {
+  return std::ranges::any_of(plan_.programs, [&](const plan::Program& program) {
+    return std::ranges::any_of(program.ops, [&](const plan::Op& op) {
+      return plan::is_comm_lane(op.lane) && op.group == name && plan::on_device(program, op);
+    });
+  });
+}
+
 // All ranks do that in the order of groups, because ranks whose devices are peers meet here.
 void Executor::Impl::make_device_groups() {
   if (!plan_.device.discrete) return;
@@ -182,13 +193,15 @@ void Executor::Impl::make_device_groups() {
     comm::Group& group = *options_.groups[i];
     const auto name = static_cast<plan::GroupName>(i);
     const char* queue = plan::name_of(plan::comm_lane_of(name));
-    if (!plan_.device.peers || group.size() == 1) {
+    if (!plan_.device.peers || !exchanges_on_device(name)) {
       device_groups_[i] = std::make_unique<BouncedGroup>(group, *device_, queue, keep_waiting);
       continue;
     }
     const plan::Mesh::Members members = plan_.mesh.members_of(name);
-    DirectGroup::Options options = {
-        .name = queue, .near = plan_.mesh.together(members), .keep_waiting = keep_waiting};
+    DirectGroup::Options options = {.name = queue,
+                                    .near = plan_.mesh.together(members),
+                                    .keep_waiting = keep_waiting,
+                                    .deadline_s = options_.io_deadline_s};
     for (int member = 0; member < group.size(); ++member) {
       options.is_near.push_back(plan_.mesh.is_near(members.at(member)));
     }

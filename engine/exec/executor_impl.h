@@ -108,6 +108,7 @@ class Executor::Impl {
   void pin_arenas();
   void make_lanes();
   void make_device_groups();
+  bool exchanges_on_device(plan::GroupName name) const;
   io::ChannelOptions channel_options(plan::Lane lane);
   Instance* instance_at(int64_t sequence) const;
   void finish_lane(Instance& instance);

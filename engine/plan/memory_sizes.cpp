@@ -144,7 +144,8 @@ int64_t bounce_bytes(const PlanInput& input, Lane lane) {
   if (!input.device.discrete || !is_comm_lane(lane)) return 0;
   const int64_t most = round_up(most_exchanged_bytes(input, lane), kPageBytes);
   if (most == 0) return 0;
-  const int64_t limit = input.device.peers ? kMostPeerBytes : kMostBounceBytes;
+  const bool only_sends = input.device.peers && lane == Lane::kCommStage;  // a buffer is for sums
+  const int64_t limit = only_sends ? 0 : input.device.peers ? kMostPeerBytes : kMostBounceBytes;
   return std::max(std::min(2 * most, limit), input.mesh.world * kLeastBounceBytes);
 }
 

@@ -144,6 +144,17 @@ int64_t free_bytes_of_device(const config::Options& options, const train::Job* j
   return least;
 }
 
+// Whether the device of a rank of this process can send those of others memory, where that matters.
+bool has_peers(const config::Options& options, const train::Job* job) {
+  if (options.ranks == 1 || options.device_exchange == config::DeviceExchange::kHost) return false;
+  if (options.device != config::Device::kCuda) return job == nullptr;
+  std::string text;
+  const bool has = exec::gpus_have_peers(options.plugin_path, text);
+  log(LogLevel::kInfo,
+      (has ? "device: GPUs of ranks exchange by " : "device: exchange through the host: ") + text);
+  return has;
+}
+
 std::string processors_of_process() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -163,9 +174,7 @@ train::NodeFacts read_node(const config::Options& options, const train::Job* job
           .limits = config::read_limits(),
           .nvme_free_bytes = io::free_bytes_of(options.nvme),
           .device_free_bytes = free_bytes_of_device(options, job),
-          .has_peers = options.device == config::Device::kCuda
-                           ? exec::gpus_have_peers(options.plugin_path)
-                           : job == nullptr};
+          .has_peers = has_peers(options, job)};
 }
 
 train::RunFacts read_facts(const config::Options& options, train::Job* job) {

@@ -22,7 +22,7 @@ std::string why_not(const config::Options& options, const RunFacts& facts) {
     return "emulated devices of several processes share no memory (make the ranks threads with "
            "strata train --ranks N, or give --device-exchange host)";
   }
-  return "the GPUs of some machine have no NCCL (see strata doctor there, or give "
+  return "some machine lacks NCCL 2.18 or later (see strata doctor there, or give "
          "--device-exchange host)";
 }
 

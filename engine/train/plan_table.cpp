@@ -247,7 +247,10 @@ std::string place_text(const RunPlan& run) {
   if (groups && !axes.empty()) text += "groups of ";
   text += fmt::format("{}ranks of ", fmt::join(axes, "x "));
   text += counted(ceil_div(mesh.world, run.ranks_on_node), "machine");
-  if (run.input.device.peers) text += "; their devices send each other memory";
+  if (run.input.device.discrete) {
+    text += run.input.device.peers ? "; their devices send each other memory"
+                                   : "; their devices exchange through the host";
+  }
   if (mesh.context == 1) return text;
   return text + (run.input.shape.swaps_heads ? "; context ranks swap heads"
                                              : "; context ranks gather keys and values");

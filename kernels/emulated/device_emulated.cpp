@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/emulated/device_emulated.h"
 
-#include <deque>
-
 #include "kernels/emulated/peers_emulated.h"
 #include "kernels/emulated/queue_emulated.h"
 #include "kernels/issue_table.h"
@@ -39,14 +37,13 @@ class EmulatedDevice : public Device {
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     return emulated::allocate(shared_.space, bytes);
   }
-  PeersId make_peers_id() override { return id_of(*hubs_.emplace_back(make_peers_hub())); }
+  PeersId make_peers_id() override { return make_hub_id(); }
   std::unique_ptr<Peers> join(const PeersOptions& options) override { return join_hub(options); }
   std::unique_ptr<Queue> make(const QueueOptions& options) override {
     return std::make_unique<EmulatedQueue>(shared_, options.name, options.depth);
   }
 
  private:
-  std::deque<std::shared_ptr<PeersHub>> hubs_;  // whose ids it has made
   Shared shared_;
   const DeviceDescription description_;
 };

@@ -22,21 +22,16 @@ namespace {
 
 constexpr std::chrono::milliseconds kSlice{20};
 
-struct Id {
-  pid_t process = 0;
-  PeersHub* hub = nullptr;
-};
-static_assert(sizeof(Id) <= sizeof(PeersId));
-
-}  // namespace
-
 // Holds what is sent until it is received, so that a sender never waits. Threads: any.
 class PeersHub : public std::enable_shared_from_this<PeersHub> {
  public:
+  // Ids point to it.
+  void keep_until_all_are_here() { own_ = shared_from_this(); }
+
   // Returns when `size` ranks have come.
   void meet(int size, const std::function<void()>& keep_waiting) {
     std::unique_lock lock(mu_);
-    ++here_;
+    if (++here_ == size) own_.reset();  // the caller has another
     changed_.notify_all();
     while (!changed_.wait_for(lock, kSlice, [&] { return here_ >= size; })) {
       lock.unlock();
@@ -82,12 +77,17 @@ class PeersHub : public std::enable_shared_from_this<PeersHub> {
  private:
   mutable std::mutex mu_;
   std::condition_variable changed_;
+  std::shared_ptr<PeersHub> own_;                                           // Guarded by mu_
   int here_ = 0;                                                            // Guarded by mu_
   bool aborted_ = false;                                                    // Guarded by mu_
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail_;  // Guarded by mu_
 };
 
-namespace {
+struct Id {
+  pid_t process = 0;
+  PeersHub* hub = nullptr;
+};
+static_assert(sizeof(Id) <= sizeof(PeersId));
 
 class EmulatedPeers : public Peers {
  public:
@@ -122,12 +122,10 @@ class EmulatedPeers : public Peers {
 
 }  // namespace
 
-std::shared_ptr<PeersHub> make_peers_hub() {
-  return std::make_shared<PeersHub>();
-}
-
-PeersId id_of(const PeersHub& hub) {
-  const Id id = {getpid(), const_cast<PeersHub*>(&hub)};
+PeersId make_hub_id() {
+  const auto hub = std::make_shared<PeersHub>();
+  hub->keep_until_all_are_here();
+  const Id id = {getpid(), hub.get()};
   PeersId bytes = {};
   std::memcpy(bytes.data(), &id, sizeof(id));
   return bytes;

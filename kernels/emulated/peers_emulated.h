@@ -8,12 +8,9 @@
 // Peers of emulated devices, whose memory is that of one process.
 namespace strata::kernels::emulated {
 
-class PeersHub;
-
-// Where the devices of a group meet. It must live until all of them have joined.
-std::shared_ptr<PeersHub> make_peers_hub();
-
-PeersId id_of(const PeersHub& hub);
+// Of a new place where the devices of a group meet. It lives until all of them have joined; where
+// they never do, until the process ends.
+PeersId make_hub_id();
 
 // Throws Error{kPeer} where the id is of another process.
 std::unique_ptr<Peers> join_hub(const PeersOptions& options);

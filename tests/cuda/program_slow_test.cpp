@@ -264,7 +264,7 @@ TEST_F(CudaProgram, GpusOfRanksSendEachOtherMemory) {
   Arguments without = train("without", {"--device", "cuda", "--ranks", "2"});
   EXPECT_EQ(said(without, 0).find("send each other"), std::string::npos);
   without.insert(without.end(), {"--force", "--device-exchange", "direct"});
-  EXPECT_SAYS(said(without, 2), "device-exchange: direct: the GPUs of some machine have no NCCL");
+  EXPECT_SAYS(said(without, 2), "device-exchange: direct: some machine lacks NCCL 2.18 or later");
 }
 
 TEST_F(CudaProgram, RanksThatAreProcessesTakeTheGpuOfTheirNumber) {

@@ -308,32 +308,77 @@ TEST(DirectGroup, EndsWhenAnotherRankAborts) {
   EXPECT_NE(text.find("rank 1 stopped: it is tired"), std::string::npos) << text;
 }
 
-TEST(DirectGroup, EndsWhenItNoLongerWaits) {
+// Two ranks, of which the second comes to an exchange but sends nothing; how the first one ends.
+std::string end_of_waiting(const std::function<void()>& keep_waiting, double deadline_s) {
   const auto groups = comm::make_local_groups(2);
   std::atomic<bool> over = false;
   const std::jthread other([&] {
-    // It comes to the exchange, but its device sends nothing.
     const auto device = kernels::make_emulated_device(kernels::ref_backend(), {});
     kernels::PeersId id;
     groups[1]->broadcast(&id, sizeof(id), 0);
     const auto peers = device->join({.id = id, .rank = 1, .size = 2});
-    groups[1]->barrier();
+    const comm::GatherRange range = {nullptr, 512};
+    comm::CallHeader header = comm::header_of("gather", {&range, 1});
+    header.root = 2048;
+    groups[1]->meet(header);
     while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   const auto device = kernels::make_emulated_device(kernels::ref_backend(), {});
   const auto memory = device->allocate(4096);
-  struct Enough {};
-  int waits = 0;
-  {
+  std::string text = "nothing";
+  try {
     DirectGroup group(*groups[0], *device,
-                      {.name = "comm", .near = 2, .is_near = {1, 1}, .keep_waiting = [&] {
-                         if (++waits > 1) throw Enough();
-                       }});
+                      {.name = "comm",
+                       .near = 2,
+                       .is_near = {1, 1},
+                       .keep_waiting = keep_waiting,
+                       .deadline_s = deadline_s});
     const kernels::MemoryRange ranges[] = {{memory->data(), 4096, true}};
-    group.open({.name = "gather", .ranges = ranges, .buffer = {memory->data() + 2048, 2048}});
-    EXPECT_THROW(group.gather(memory->data(), 512), Enough);
+    group.open({.name = "gather b0", .ranges = ranges, .buffer = {memory->data() + 2048, 2048}});
+    group.gather(memory->data(), 512);
+  } catch (const std::exception& error) {
+    text = error.what();
   }
   over = true;
+  return text;
+}
+
+TEST(DirectGroup, EndsWhenItNoLongerWaits) {
+  std::atomic<int> waits = 0;
+  const auto enough = [&] {
+    if (++waits > 2) throw std::runtime_error("enough");
+  };
+  EXPECT_EQ(end_of_waiting(enough, 600), "enough");
+}
+
+TEST(DirectGroup, EndsWhenAnExchangeTakesTooLong) {
+  const std::string text = end_of_waiting([] {}, 0.3);
+  EXPECT_NE(text.find("gather b0: devices: those of comm have not exchanged within 0.3 s"),
+            std::string::npos)
+      << text;
+}
+
+// Neither waits for what the other does not send.
+TEST(DirectGroup, EndsWhereRanksCallDifferently) {
+  const auto groups = comm::make_local_groups(2);
+  std::string texts[2];
+  {
+    std::vector<std::jthread> threads;
+    for (size_t r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        DeviceRank rank(*groups[r], {Way::kDirect, 1024});
+        try {
+          if (r == 0) rank.group().gather(rank.data(), 32);
+          if (r == 1) rank.group().reduce({rank.data(), 8, rank.data() + 8});
+        } catch (const Error& error) {
+          texts[r] = error.what();
+        }
+      });
+    }
+  }
+  for (const std::string& text : texts) {
+    EXPECT_NE(text.find("called reduce fp32 of size"), std::string::npos) << text;
+  }
 }
 
 TEST(BouncedGroup, StaysInTheMemoryOfItsOp) {

@@ -184,9 +184,9 @@ DeviceFacts facts_of(int index) {
   facts.name = properties.name;
   facts.pci = pci_of(properties);
   facts.software =
-      fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}, {}",
+      fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}",
                   properties.major, properties.minor, version_text(driver), version_text(runtime),
-                  cublasLtGetVersion(), FusedAttention::software(), peers_software());
+                  cublasLtGetVersion(), FusedAttention::software());
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.processors = properties.multiProcessorCount;
   return facts;

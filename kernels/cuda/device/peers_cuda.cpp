@@ -36,7 +36,9 @@ constexpr double kFinalizeS = 5;  // what is under way then is aborted
 const char* advice_on(ncclResult_t result) {
   switch (result) {
     case ncclUnhandledCudaError:
-      return "run `dmesg | grep NVRM` for faults of the GPU; start again from the checkpoint";
+      return "lower --device-memory where memory is short, or run `dmesg | grep NVRM` for faults "
+             "of "
+             "the GPU and start again from the checkpoint";
     case ncclSystemError:
     case ncclRemoteError:
       return "see whether another rank ended and check the network, or give --device-exchange host";
@@ -238,14 +240,10 @@ const NcclLibrary& require_nccl() {
 
 }  // namespace
 
-bool has_peers(std::string& why) {
-  return nccl_library(why) != nullptr;
-}
-
-std::string peers_software() {
-  std::string why;
-  const NcclLibrary* const nccl = nccl_library(why);
-  return nccl == nullptr ? "without NCCL" : "NCCL " + nccl_version_text(nccl->version);
+bool has_peers(std::string& text) {
+  const NcclLibrary* const nccl = nccl_library(text);
+  if (nccl != nullptr) text = "NCCL " + nccl_version_text(nccl->version);
+  return nccl != nullptr;
 }
 
 PeersId make_peers_id(int index) {
@@ -279,13 +277,9 @@ constexpr const char* kWhy =
 
 }  // namespace
 
-bool has_peers(std::string& why) {
-  why = kWhy;
+bool has_peers(std::string& text) {
+  text = kWhy;
   return false;
-}
-
-std::string peers_software() {
-  return "without NCCL";
 }
 
 PeersId make_peers_id(int) {

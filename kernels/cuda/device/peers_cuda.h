@@ -9,11 +9,8 @@
 // GPUs that send each other memory by NCCL, which is loaded at run time where it is installed.
 namespace strata::kernels::cuda {
 
-// See DevicePlugin.
-bool has_peers(std::string& why);
-
-// "NCCL 2.28.3" or "without NCCL". Threads: any.
-std::string peers_software();
+// See DevicePlugin. Threads: any.
+bool has_peers(std::string& text);
 
 // See Device; `index` is the device's. Both throw Error{kDevice} where has_peers() is false.
 PeersId make_peers_id(int index);
