@@ -172,8 +172,8 @@ void Executor::Impl::make_devices() {
                                               *queues_[index_of(Lane::kCompute)]);
 }
 
-// The same for all ranks of a group: their programs differ in sizes and places alone, and each stage
-// has messages.
+// The same for all ranks of a group: their programs differ in sizes and places alone, and each
+// stage has messages.
 bool Executor::Impl::exchanges_on_device(plan::GroupName name) const {
   return std::ranges::any_of(plan_.programs, [&](const plan::Program& program) {
     return std::ranges::any_of(program.ops, [&](const plan::Op& op) {
