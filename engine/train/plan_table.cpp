@@ -95,9 +95,10 @@ void add_free(const RunPlan& run, Arena arena, PlanLines& table) {
 
 // What other stages than the first have in a tier.
 void add_stages(const RunPlan& run, Arena arena, PlanLines& table) {
+  const bool with_program = arena == Arena::kHost && run.ranks_on_node == 1;  // as the first line
   std::vector<int64_t> others;
   for (const PlanTotals::ArenaBytes& bytes : run.totals.of_stages) {
-    others.push_back(bytes[static_cast<size_t>(arena)]);
+    others.push_back(bytes[static_cast<size_t>(arena)] + (with_program ? run.outside_bytes : 0));
   }
   if (others.size() < 2) return;
   const auto [least, most] = std::minmax_element(others.begin() + 1, others.end());
