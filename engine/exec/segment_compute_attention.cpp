@@ -188,6 +188,16 @@ float score_scale(const model::Architecture& a) {
   return static_cast<float>(1.0 / std::sqrt(scalar));
 }
 
+template <typename Op>
+void read_columns(const Columns& in, Op& op) {
+  op.q = in.q;
+  op.q_stride = in.q_stride;
+  op.k = in.k;
+  op.k_stride = in.k_stride;
+  op.v = in.v;
+  op.v_stride = in.v_stride;
+}
+
 // Forward or backward of attention, with what both have.
 template <typename Op>
 Op attention_of(const SegmentContext& context, std::byte* interior, const Columns& in) {
@@ -200,12 +210,7 @@ Op attention_of(const SegmentContext& context, std::byte* interior, const Column
     op.starts = reinterpret_cast<const int32_t*>(floats_part(interior, layout.whole_starts));
   }
   op.scale = score_scale(a);
-  op.q = in.q;
-  op.q_stride = in.q_stride;
-  op.k = in.k;
-  op.k_stride = in.k_stride;
-  op.v = in.v;
-  op.v_stride = in.v_stride;
+  read_columns(in, op);
   op.o = context.part(interior, swaps ? layout.whole_attended : layout.attended);
   op.lse = floats_part(interior, layout.log_sum_exp);
   return op;
@@ -220,12 +225,7 @@ void attend_cached(const SegmentContext& context, std::byte* interior, const Col
   op.scale = score_scale(context.architecture);
   op.row = context.texts();
   op.position = context.positions();
-  op.q = in.q;
-  op.q_stride = in.q_stride;
-  op.k = in.k;
-  op.k_stride = in.k_stride;
-  op.v = in.v;
-  op.v_stride = in.v_stride;
+  read_columns(in, op);
   op.o = context.part(interior, layout.attended);
   op.cache = {context.call.cache, context.interior};
   op.workspace = context.scratch(layout.forward_scratch);

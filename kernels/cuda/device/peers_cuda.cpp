@@ -37,8 +37,7 @@ const char* advice_on(ncclResult_t result) {
   switch (result) {
     case ncclUnhandledCudaError:
       return "lower --device-memory where memory is short, or run `dmesg | grep NVRM` for faults "
-             "of "
-             "the GPU and start again from the checkpoint";
+             "of the GPU and start again from the checkpoint";
     case ncclSystemError:
     case ncclRemoteError:
       return "see whether another rank ended and check the network, or give --device-exchange host";
