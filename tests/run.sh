@@ -125,16 +125,12 @@ sanitized() {
 # Tests that sanitizers skip, because others there take the same paths in less time. None is of a suite that only they run.
 pairs_of_meshes='ContextRanks.GoOnFromAnyMesh:TensorRanks.GoOnFromAnyMesh:WrittenCheckpoints.OfAnyMeshAreReadByAnyOther'
 # Only --long runs these under the address sanitizer: the same memory as in others, looked at more often.
-same_memory='StateHash.IsTheSameHoweverTheStateIsCut:RowProduct.ARowHasTheBits*:ChunksOfPipelineRanks.*:Weights.AreThereEachOnce*'
-same_memory+=':DataThreads.TextsOfSeveral*:DataThreads.LongRecords*:DataThreads.ChatsAre*:DataThreads.ArraysAre*:*ContextRanksOfFamily*'
-same_memory+=':Context.RanksOfEachFamily*:Context.BitsDepend*:Pipeline.StagesOfMeshes*'
-same_memory+=':DirectWriterTest.AnyOrderOfAnyPieces*:ReadAheadTest.TensorsMayStart*:GroupMpi.PassesTheTests*'
+same_memory='RowProduct.ARowHasTheBits*:Context.RanksOfEachFamily*:Context.BitsDepend*:Pipeline.StagesOfMeshes*:GroupMpi.PassesTheTests*'
 same_memory+=':*GroupOf.SumsOfSizes*/local:*GroupOf.EveryCallPattern*/local'
 same_memory+=':Pipeline.WindowsOfOneStage*:Context.RanksHaveTheLosses*:Tensor.RanksHaveTheLosses*:CachedGeneration.EqualsPasses*'
-same_memory+=':CachedGeneration.IsTheSame*:*PipelineRanksOfModel*:ContextRanks.HaveTheBits*:TensorRanks.*'
-same_memory+=':WrittenCheckpoints.OfSlicesHave*:DataThreads.WarningsAre*:Exactness.SoItIsOnADeviceWithInteriors*'
+same_memory+=':CachedGeneration.IsTheSame*:Exactness.SoItIsOnADeviceWithInteriors*'
 same_memory+=':*Bf16Parity*:*TwentyStepsEqualTheReference*_ref:Tensor.RanksOfEachFamily*:Ranks.OfAnyNumber*'
-same_memory+=':Tensor.BitsDepend*:Tensor.RanksNeedNot*:SegmentCompute.FrozenParameters*:Planner.SmallMoves*:Planner.MuchMemory*'
+same_memory+=':Tensor.BitsDepend*:Tensor.RanksNeedNot*:SegmentCompute.FrozenParameters*'
 # Of each kind of block one family is left, by the fast kernels.
 for families in 'smol*' 'tiny*' 'mistral*' 'sharded*' 'qwen2*' 'qwen3_cpu' 'gemma2*' 'gemma3_c*' 'gemma3_v*' 'phi3_cpu' 'olmo2_cpu' \
   'mha*' 'yarn*' 'window*' 'fp8*' 'float16*' 'gpt2_u*' 'gpt2_b*'; do
@@ -160,7 +156,8 @@ bash tests/install_packages.sh tests/packages_to_compare.txt ||
   echo "Without these packages, tests that compare with their programs are skipped, and CUDA's parts are not fetched." >&2
 
 # Suites that the address sanitizer runs whole.
-sanitized_whole=(base_tests config_tests shard_tests plan_tests session_tests c_tests fuzz_tests)
+sanitized_whole=(base_tests config_tests shard_tests plan_tests session_tests c_tests fuzz_tests memory_tests io_tests
+                 io_fault_tests model_tests)
 
 # A build from nothing takes half the processor time in large translation units, and leaves out what the address
 # sanitizer runs. Who changes code wants small ones and all tests, and so does clang-tidy.
@@ -202,8 +199,9 @@ else
   # Slow tests, such as plans of large models, and pairs of many meshes take minutes there. Fast ones take the same paths.
   skipped=$pairs_of_meshes
   if ! $long; then skipped+=":$same_memory"; fi
-  GTEST_FILTER="-$skipped" sanitized asan "${sanitized_whole[@]}" memory_tests comm_tests io_tests io_fault_tests kernels_tests model_tests \
-    exec_tests exec_fault_tests train_tests
+  more=(comm_tests kernels_tests exec_tests exec_fault_tests)
+  if $long; then more+=(train_tests); fi
+  GTEST_FILTER="-$skipped" sanitized asan "${sanitized_whole[@]}" "${more[@]}"
   # What each model family computes is one thread's arithmetic; what all of them share with threads is tested apart.
   skipped='*TwentyStepsEqualTheReference*:CachedGeneration.EqualsPassesOverTheWholeText*'
   if ! $long; then skipped+=":$same_threads"; fi
