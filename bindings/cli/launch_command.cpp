@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <optional>
+#include <string>
 
 #include "bindings/cli/command_options.h"
 #include "bindings/cli/commands.h"
@@ -18,6 +19,7 @@ namespace strata::cli {
 namespace {
 
 constexpr int64_t kRanksMax = 1 << 20;
+constexpr int kPortMax = 65535;
 constexpr int64_t kRanksOfMachine = 128;  // more have more connections than a machine has ports
 
 // Mistakes about several machines, all at once.
@@ -48,7 +50,15 @@ void require_nodes(const config::Options& options) {
           "--rendezvous is missing: several machines meet at an address of the first (give "
           "--rendezvous HOST:PORT)");
   if (!options.rendezvous.empty()) {
-    failures.collect([&] { (void)comm::parse_endpoint(options.rendezvous); });
+    failures.collect([&] {
+      const bool has_next = std::stoi(comm::parse_endpoint(options.rendezvous).port) < kPortMax;
+      if (has_next || options.max_restarts == 0) return;
+      throw Error(
+          ErrorCode::kConfig,
+          fmt::format("--rendezvous {}: it is the last port, and with --max-restarts the launching "
+                      "processes use the next one too (give a lower port)",
+                      options.rendezvous));
+    });
   }
   failures.collect([&] {
     if (!options.hosts.empty() && options.secret_file.empty()) return;  // one is made

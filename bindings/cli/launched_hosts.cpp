@@ -211,7 +211,7 @@ class Remotes {
     all_.push_back(std::make_unique<Remote>(host, words, secret));
   }
 
-  // `again`: a machine that failed may be started again by the others' launching processes.
+  // `again`: the run may go on without a machine that failed, but not without the first.
   int wait(bool again) {
     eventfd_t requests = 0;
     double end_s = 0;
@@ -222,15 +222,16 @@ class Remotes {
       eventfd_t count = 0;
       if (eventfd_read(signals_, &count) == 0) requests += count;
       for (const auto& one : all_) {
-        if (one->code() >= 0 || !one->reap() || one->code() == 0) continue;
-        note_failure(*one);
-        if (!again && end_s == 0) end_s = now_s() + (one->code() == kSshFailed ? 0 : kHearS);
+        if (one->code() >= 0 || !one->reap()) continue;
+        if (one->code() != 0) note_failure(*one);
+        const bool ends_run = again ? one == all_.front() : one->code() != 0;
+        if (ends_run && end_s == 0) end_s = now_s() + (one->code() == kSshFailed ? 0 : kHearS);
       }
       const bool has_failed = end_s > 0 && now_s() >= end_s;
       if (requests > 0 || has_failed) ask_all_to_end();
       if (requests > 1 || (has_failed && now_s() >= end_s + kEndS)) end_all_now();
     }
-    return code_;
+    return again && all_.front()->code() == 0 ? 0 : code_;
   }
 
  private:

@@ -15,7 +15,8 @@ namespace strata::cli {
 // good. A second request ends each ssh itself.
 //
 // `launch`: the options of strata launch; `command`: what follows "--". Returns 0, or the exit code
-// of the first machine whose own ranks failed. Threads: one; once in a process. Failure: Error.
+// of the first machine whose own ranks failed; with restarts 0 where the first machine's is 0.
+// Threads: one; once in a process. Failure: Error.
 int run_on_hosts(const HostFile& hosts, const config::Options& launch,
                  const std::vector<std::string>& command);
 

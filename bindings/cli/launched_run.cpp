@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <optional>
 
 #include "bindings/cli/job_secret.h"
@@ -14,12 +15,14 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/plural.h"
+#include "engine/comm/message_auth.h"
 
 namespace strata::cli {
 namespace {
 
 // When launching processes have met, in which their ranks do.
 constexpr int64_t kRanksMeetS = 60;
+constexpr int kNotStarted = 4;  // the exit code of a run that ends before ranks start here
 
 std::string own_host() {
   std::array<char, 256> name = {};
@@ -27,13 +30,33 @@ std::string own_host() {
   return name.data();
 }
 
-MachineNeeds needs_of(const config::Options& launch, const config::Options& train) {
+// Where the ranks of one machine meet. Rank 0 makes it, and removes it when all are there; this
+// process removes it where rank 0 did not.
+class MeetingDirectory {
+ public:
+  MeetingDirectory() = default;
+  ~MeetingDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  MeetingDirectory(const MeetingDirectory&) = delete;
+  MeetingDirectory& operator=(const MeetingDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_ = temporary_base() + "/strata-job-" + comm::random_text().substr(0, 16);
+};
+
+MachineNeeds needs_of(const config::Options& launch, const std::vector<std::string>& command,
+                      const config::Options& train) {
+  const bool shards_follow = train.is_given("mesh") && !keeps_shards(command, train);
   return {.nodes = launch.nodes,
           .ranks = launch.ranks,
           .accumulate = train.accumulate,
           .same_data_ranks = train.tensor_ranks * train.pipeline_ranks * train.context_ranks,
           .context_ranks = train.context_ranks,
-          .shard_ranks = train.shard_ranks,
+          .shard_ranks = shards_follow ? 0 : train.shard_ranks,
           .min_ranks = launch.min_ranks};
 }
 
@@ -45,12 +68,24 @@ void require_use(const MachineNeeds& needs) {
   }
   if (machines_to_start(needs.nodes - 1, needs).nodes > 0) return;
   if (needs.ranks % needs.same_data_ranks != 0) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--min-ranks {}: fewer than {} machines with {} each are no groups of "
-                            "{} for --tensor-ranks, --context-ranks and --pipeline-ranks (leave "
-                            "--min-ranks out)",
-                            needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
-                            needs.same_data_ranks));
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("--min-ranks {}: fewer than {} machines with {} each cannot form groups of "
+                    "{} for --tensor-ranks, --context-ranks and --pipeline-ranks (leave "
+                    "--min-ranks out)",
+                    needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
+                    needs.same_data_ranks));
+  }
+  MachineNeeds one_copy = needs;
+  one_copy.shard_ranks = 0;
+  if (machines_to_start(needs.nodes - 1, one_copy).nodes > 0) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("--min-ranks {}: fewer than {} machines with {} each cannot form groups of "
+                    "{} that share a copy of the state (lower --shard-ranks or shard of "
+                    "--mesh, or leave --min-ranks out)",
+                    needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
+                    counted(needs.shard_ranks, "rank")));
   }
   throw Error(
       ErrorCode::kUsage,
@@ -88,7 +123,7 @@ std::vector<size_t> absent_of(const MachineReports& reports) {
 LaunchedRun::LaunchedRun(const config::Options& launch, std::vector<std::string> command,
                          const config::Options& train, bool ends_with_input)
     : launch_(launch),
-      needs_(needs_of(launch, train)),
+      needs_(needs_of(launch, command, train)),
       meets_(launch.nodes > 1 && launch.max_restarts > 0),
       launcher_(ends_with_input ? STDIN_FILENO : -1),
       run_(std::move(command), train),
@@ -101,7 +136,7 @@ int LaunchedRun::run() {
   for (;;) {
     const MachineAnswer answer = next_start(own);
     if (!answer.line.empty()) log(LogLevel::kWarning, answer.line);
-    if (!answer.starts) return own.end.code;
+    if (!answer.starts) return own.end.code != 0 ? own.end.code : kNotStarted;
     own.end = start(answer);
     if (own.end.code == 0) return 0;
     own.is_asked_to_stop = launcher_.is_asked_to_stop();
@@ -113,13 +148,13 @@ RanksEnd LaunchedRun::start(const MachineAnswer& answer) {
   const StartedRank first = {.rank = static_cast<int>(answer.node * launch_.ranks),
                              .ranks = static_cast<int>(ranks),
                              .ranks_on_node = static_cast<int>(launch_.ranks)};
-  std::optional<TemporaryDirectory> meeting;
+  const MeetingDirectory meeting;
   LaunchedJob job = {.rendezvous = launch_.rendezvous,
                      .secret_file = launch_.secret_file,
                      .interface = launch_.interface,
                      .deadline_s = launch_.rendezvous_deadline};
   if (meets_) job.deadline_s = std::min(job.deadline_s, kRanksMeetS);
-  if (launch_.nodes == 1) job = {.meeting = meeting.emplace("job").path()};
+  if (launch_.nodes == 1) job = {.meeting = meeting.path()};
   was_started_ = true;
   return launcher_.run(run_.arguments({.ranks = ranks,
                                        .accumulate = answer.accumulate,
@@ -184,7 +219,7 @@ std::vector<MachineAnswer> LaunchedRun::answer_all(const MachineReports& reports
     all.line = "launch: a machine was asked to end, and so the run ends";
   } else if (count.nodes == 0 && (!failed || !is_final(reports[*failed]->end))) {
     all.line = fmt::format(
-        "launch: {}, and the {} that came do not suffice (lower --min-ranks, or "
+        "launch: {}, and {} alone cannot go on (lower --min-ranks, or "
         "start that machine and resume the run)",
         who, counted(present * launch_.ranks, "rank"));
   } else if (!was_started_) {

@@ -97,6 +97,19 @@ std::string RanksEnd::text(const std::string& host) const {
   return fmt::format("{} was ended by signal {} ({})", who, signal, strsignal(signal));
 }
 
+// The kernel tells of each change once. A process that has run and is stopped anew since the last
+// look shows as another stop.
+double Pause::look(pid_t process, double passed_s) {
+  siginfo_t info = {};
+  const auto id = static_cast<id_t>(process);
+  if (waitid(P_PID, id, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid == process) {
+    is_stopped_ = info.si_code == CLD_STOPPED;
+    stopped_s_ = 0;
+  }
+  if (is_stopped_) stopped_s_ += passed_s;
+  return stopped_s_;
+}
+
 Launcher::Launcher(int input) : signals_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), input_(input) {
   if (signals_ < 0) throw system_error(ErrorCode::kIo, "launch: eventfd", errno);
   stop_signals = signals_;
@@ -252,14 +265,10 @@ void Launcher::end_those_stopped() {
   looked_s_ = now_s();
   for (int i = 0; i < first_.ranks_on_node; ++i) {
     Rank& rank = ranks_[static_cast<size_t>(i)];
-    siginfo_t info = {};
-    const bool stopped =
-        rank.process > 0 &&
-        waitid(P_PID, static_cast<id_t>(rank.process), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
-        info.si_pid == rank.process;
-    rank.stopped_s = stopped ? rank.stopped_s + passed_s : 0;
+    if (rank.process == 0) continue;
+    const double stopped_s = rank.pause.look(rank.process, passed_s);
     const double limit_s = failed_s_ > 0 ? 0 : kStoppedS;
-    if (rank.is_stuck || rank.stopped_s <= limit_s) continue;
+    if (rank.is_stuck || stopped_s <= limit_s) continue;
     log(LogLevel::kWarning,
         fmt::format("launch: rank {} is paused by a signal: it is killed", first_.rank + i));
     rank.is_stuck = true;

@@ -21,6 +21,17 @@ struct RanksEnd {
   std::string text(const std::string& host = "") const;
 };
 
+// How long a child process has been stopped by signals without a break.
+class Pause {
+ public:
+  // `passed_s`: since it was looked at last.
+  double look(pid_t process, double passed_s);
+
+ private:
+  bool is_stopped_ = false;
+  double stopped_s_ = 0;
+};
+
 // Starts one process for each rank that a job has on this machine and watches over them.
 //
 // Rank 0, where it is here, has this process's output streams. Lines of the others' standard error
@@ -46,11 +57,11 @@ class Launcher {
 
  private:
   struct Rank {
-    pid_t process = 0;     // 0: ended
-    int ended = -1;        // a descriptor that says so
-    int errors = -1;       // its output streams, for ranks of the job other than 0
-    std::string line;      // that has begun
-    double stopped_s = 0;  // by a signal, while this process runs
+    pid_t process = 0;  // 0: ended
+    int ended = -1;     // a descriptor that says so
+    int errors = -1;    // its output streams, for ranks of the job other than 0
+    std::string line;   // that has begun
+    Pause pause;        // while this process runs
     bool is_stuck = false;
   };
   // Indices of ranks here

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "bindings/cli/job_restarts.h"
 #include "engine/base/check.h"
@@ -25,6 +27,7 @@ constexpr double kLookS = 1;  // how long a wait lasts until signals are looked 
 // In which machines come to hear that the job ends. Their ranks may first wait for others for a
 // minute.
 constexpr double kEndIsHeardS = 75;
+constexpr auto kRetry = std::chrono::milliseconds(50);
 
 std::string report_key(int64_t node) {
   return fmt::format("report/{}", node);
@@ -119,25 +122,26 @@ MachineAnswer parse_answer(const std::string& text) {
           .changes_ranks = all.flag("changes_ranks")};
 }
 
-void throw_if_over(const MeetingOfLaunchers& meeting) {
-  if (meeting.is_over && meeting.is_over()) {
-    throw Error(ErrorCode::kInterrupted, "launch: a signal asked to end");
-  }
+bool is_over(const MeetingOfLaunchers& meeting) {
+  return meeting.is_over && meeting.is_over();
 }
 
-// The value of a key, once it is there; nothing after `until_s`, which may become less meanwhile.
+[[noreturn]] void throw_interrupted() {
+  throw Error(ErrorCode::kInterrupted, "launch: a signal asked to end");
+}
+
+// The value of a key, once it is there; nothing after `until_s`, or when the meeting is over.
 std::optional<std::string> await(comm::JobStore& store, const std::string& key,
-                                 const MeetingOfLaunchers& meeting, const double& until_s) {
-  constexpr double kMomentS = 0.01;
-  for (;;) {
-    throw_if_over(meeting);
+                                 const MeetingOfLaunchers& meeting, double until_s) {
+  constexpr double kMomentS = 0.1;  // in which a busy server answers
+  do {
     try {
       return store.get(key, std::clamp(until_s - now_s(), kMomentS, kLookS));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kDeadline) throw;
     }
-    if (now_s() >= until_s) return std::nullopt;
-  }
+  } while (now_s() < until_s && !is_over(meeting));
+  return std::nullopt;
 }
 
 comm::JobStoreOptions store_options(const MeetingOfLaunchers& meeting, int64_t node,
@@ -153,17 +157,28 @@ bool ends_job(const MachineReport& report) {
   return report.is_asked_to_stop || is_final(report.end);
 }
 
+// Of the machines that are here at the end of the wait; one that goes takes its report with it.
 MachineReports reports_of(comm::JobStore& store, const MeetingOfLaunchers& meeting,
                           const MachineReport& own, double until_s) {
   MachineReports reports(static_cast<size_t>(meeting.nodes));
   reports[0] = own;
   if (ends_job(own)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
-  for (int64_t node = 1; node < meeting.nodes; ++node) {
-    const std::optional<std::string> text = await(store, report_key(node), meeting, until_s);
-    if (!text) continue;
-    MachineReport& report = reports[static_cast<size_t>(node)].emplace(parse_report(*text));
-    if (ends_job(report)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
+  const auto read = [&](int64_t node, double wait_until_s) {
+    if (is_over(meeting)) until_s = wait_until_s = 0;
+    auto& report = reports[static_cast<size_t>(node)];
+    const std::optional<std::string> text = await(store, report_key(node), meeting, wait_until_s);
+    report = text ? std::optional(parse_report(*text)) : std::nullopt;
+    if (report && ends_job(*report)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
+    return report.has_value();
+  };
+  for (bool all_stay = false; !all_stay;) {
+    for (int64_t node = 1; node < meeting.nodes; ++node) read(node, until_s);
+    all_stay = true;
+    for (int64_t node = 1; node < meeting.nodes; ++node) {
+      if (reports[static_cast<size_t>(node)] && !read(node, 0)) all_stay = now_s() >= until_s;
+    }
   }
+  reports[0]->is_asked_to_stop |= is_over(meeting);
   return reports;
 }
 
@@ -171,14 +186,18 @@ MachineAnswer lead_once(const MeetingOfLaunchers& meeting, const MachineReport& 
                         const MeetingDecision& decide, double until_s) {
   const comm::JobServer server({.address = address_of_launchers(meeting.rendezvous),
                                 .secret = meeting.secret,
-                                .size = static_cast<int>(meeting.nodes)});
+                                .size = static_cast<int>(meeting.nodes),
+                                .ranks_return = true});
   comm::JobStore store(store_options(meeting, 0, server.address()));
   const MachineReports reports = reports_of(store, meeting, own, until_s);
   const std::vector<MachineAnswer> answers = decide(reports);
   STRATA_CHECK(answers.size() == reports.size());
-  for (int64_t node = 1; node < meeting.nodes; ++node) {
-    store.set(answer_key(node), json_of(answers[static_cast<size_t>(node)]).dump());
+  for (size_t node = 1; node < answers.size(); ++node) {
+    // One that comes now has no place in this start.
+    if (answers[node].starts && !reports[node]) continue;
+    store.set(answer_key(static_cast<int64_t>(node)), json_of(answers[node]).dump());
   }
+  if (reports[0]->is_asked_to_stop && !own.is_asked_to_stop) throw_interrupted();
   return answers[0];
 }
 
@@ -196,9 +215,12 @@ MachineAnswer lead_meeting(const MeetingOfLaunchers& meeting, const MachineRepor
     try {
       return lead_once(meeting, own, once, until_s);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kPeer) throw;
+      if (error.code() != ErrorCode::kPeer && error.code() != ErrorCode::kDeadline) throw;
       if (decided) return decided->front();
+      if (is_over(meeting)) throw_interrupted();
+      if (now_s() >= until_s + meeting.deadline_s) throw;
     }
+    std::this_thread::sleep_for(kRetry);
   }
 }
 
@@ -207,17 +229,30 @@ MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
   const std::string address = address_of_launchers(meeting.rendezvous);
   // Machine 0 waits for the others before it answers.
   const double until_s = now_s() + 2 * meeting.deadline_s;
+  // Then the secret and the numbers are right, and what is refused now may be taken later: machine
+  // 0 may not know yet that this machine's connection is broken.
+  bool was_admitted = own.end.code != 0;
+  std::optional<Error> refusal;
   while (now_s() < until_s) {
-    throw_if_over(meeting);
+    if (is_over(meeting)) throw_interrupted();
+    std::optional<std::string> answer;
     try {
       comm::JobStore store(store_options(meeting, node, address));
+      was_admitted = true;
       store.set(report_key(node), json_of(own).dump());
-      const auto text = await(store, answer_key(node), meeting, until_s);
-      if (text) return parse_answer(*text);
+      answer = await(store, answer_key(node), meeting, until_s);
+      refusal.reset();
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kPeer && error.code() != ErrorCode::kDeadline) throw;
+      const bool is_refusal = error.code() == ErrorCode::kConfig;
+      const bool may_pass =
+          error.code() == ErrorCode::kPeer || error.code() == ErrorCode::kDeadline;
+      if (!may_pass && !(is_refusal && was_admitted)) throw;
+      refusal = is_refusal ? std::optional(error) : std::nullopt;
     }
+    if (answer) return parse_answer(*answer);
+    std::this_thread::sleep_for(kRetry);
   }
+  if (refusal) throw Error(*refusal);
   throw Error(ErrorCode::kDeadline,
               fmt::format("launch: machine 0 did not listen at {} within {} s (is strata launch "
                           "running there, and with --max-restarts?)",

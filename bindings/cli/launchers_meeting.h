@@ -43,15 +43,18 @@ using MachineReports = std::vector<std::optional<MachineReport>>;  // by machine
 // The answers for all machines.
 using MeetingDecision = std::function<std::vector<MachineAnswer>(const MachineReports&)>;
 
-// Machine 0: waits until all have come, or the deadline. When a report says that the job ends, it
-// waits for the others for some seconds only. Returns its own answer. A meeting that a machine
-// leaves before its end begins again. Failure: Error (kConfig) where nothing can listen;
-// Error (kInterrupted) when `is_over` says so.
+// Machine 0: waits until all are there, or the deadline. When a report says that the job ends, it
+// waits for the others for some seconds only. Returns its own answer. A machine that leaves before
+// the decision is absent, unless it comes again. When `is_over` says so, the others are answered as
+// if machine 0 had reported that it is asked to stop. Failure: Error (kConfig) where nothing can
+// listen; Error (kInterrupted) when `is_over` says so.
 MachineAnswer lead_meeting(const MeetingOfLaunchers& meeting, const MachineReport& own,
                            const MeetingDecision& decide);
 
-// All other machines: waits for machine 0. Failure: Error (kConfig) for another secret or number of
-// machines; Error (kDeadline) when machine 0 does not come; Error (kInterrupted).
+// All other machines: waits for machine 0. A machine whose ranks have run, or that was admitted
+// before, tries until the deadline, whatever refuses it. Failure: Error (kConfig) for another
+// secret or number of machines; Error (kDeadline) when machine 0 does not come;
+// Error (kInterrupted).
 MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
                              const MachineReport& own);
 

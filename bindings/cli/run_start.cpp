@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/json.h"
+#include "engine/config/mesh_option.h"
 #include "engine/config/option_table.h"
 #include "engine/train/run_directory.h"
 
@@ -45,6 +46,14 @@ std::vector<std::string> without(const std::vector<std::string>& args,
   return rest;
 }
 
+// The mesh of a run as it is for another number of ranks.
+std::string mesh_of(const config::Options& options, int64_t ranks) {
+  const int64_t same_copy = options.ranks / options.copies();
+  return fmt::format("shard={},replicate={},tensor={},pipeline={},context={}",
+                     options.shards() / options.context_ranks, ranks / same_copy,
+                     options.tensor_ranks, options.pipeline_ranks, options.context_ranks);
+}
+
 // A start takes the directory with run.json. With a named checkpoint it sets later ones aside after
 // that and before plan.json, and until then a start must name the checkpoint again.
 std::string record_of(const config::Options& options) {
@@ -54,9 +63,18 @@ std::string record_of(const config::Options& options) {
 
 }  // namespace
 
+bool keeps_shards(const std::vector<std::string>& args, const config::Options& options) {
+  if (!options.is_given("mesh") || config::chooses_mesh(options)) return false;
+  const auto has = [&](std::string_view text) {
+    return std::ranges::any_of(args, [&](const auto& arg) { return arg.find(text) != arg.npos; });
+  };
+  // What a file says is not looked at.
+  return options.copies() > 1 || !has("--mesh") || has("shard=");
+}
+
 RunStart::RunStart(std::vector<std::string> args, const config::Options& options)
     : args_(std::move(args)),
-      out_(options.out),
+      options_(options),
       record_(record_of(options)),
       before_(identity_of(record_)) {}
 
@@ -72,12 +90,16 @@ std::vector<std::string> RunStart::arguments(const StartArguments& start) const 
     // As many ranks go on with the mesh of the run and its micro-batches, also where --mesh auto
     // would choose others.
     if (!start.changes_ranks) args = without(args, {"mesh", "accumulate"});
-    args.insert(args.end(), {"--out", out_, "--resume"});
+    args.insert(args.end(), {"--out", options_.out, "--resume"});
     if (start.changes_ranks) args.emplace_back("--force");
   }
   if (start.accumulate > 0) {
     args = without(args, {"accumulate"});
     args.insert(args.end(), {"--accumulate", std::to_string(start.accumulate)});
+  }
+  if (start.ranks != options_.ranks && keeps_shards(args_, options_)) {
+    args = without(args, {"mesh"});
+    args.insert(args.end(), {"--mesh", mesh_of(options_, start.ranks)});
   }
   args.insert(args.end(), {"--ranks", std::to_string(start.ranks)});
   return args;
@@ -85,10 +107,10 @@ std::vector<std::string> RunStart::arguments(const StartArguments& start) const 
 
 int64_t RunStart::step() const {
   if (!has_directory()) return 0;
-  const config::Json about = config::Json::read_file(out_ + "/" + train::kRunFile);
+  const config::Json about = config::Json::read_file(options_.out + "/" + train::kRunFile);
   const config::Json* run = about.find("run");
   if (run == nullptr || !run->is_string()) return 0;
-  return checkpoint::find_checkpoint(out_ + "/" + train::kCheckpointsFolder,
+  return checkpoint::find_checkpoint(options_.out + "/" + train::kCheckpointsFolder,
                                      checkpoint::CheckpointCheck::kManifest, run->string())
       .step;
 }

@@ -17,6 +17,10 @@ struct StartArguments {
   bool changes_ranks = false;  // an earlier start had another number of ranks
 };
 
+// Whether --mesh says how many ranks share one copy of the state, so that starts with other numbers
+// of ranks have other numbers of copies. Otherwise the ranks of a start share one.
+bool keeps_shards(const std::vector<std::string>& args, const config::Options& options);
+
 // A run of `strata train` that is started more than once: where it has come, and how it goes on.
 //
 // A start has the run's directory once it has written its record there; what was there before
@@ -29,7 +33,8 @@ class RunStart {
   RunStart(std::vector<std::string> args, const config::Options& options);
 
   // The command line of a start: as it was given, or with --resume of --out instead of what was
-  // given of --resume and --force. A change of ranks needs --force.
+  // given of --resume and --force. A change of ranks needs --force, and changes `replicate` of the
+  // mesh alone.
   std::vector<std::string> arguments(const StartArguments& start) const;
 
   // Whether an earlier start has the run's directory.
@@ -41,7 +46,7 @@ class RunStart {
  private:
   // Constant after construction
   const std::vector<std::string> args_;
-  const std::string out_;
+  const config::Options options_;
   const std::string record_;  // a file that a start writes when it takes the directory
   const std::string before_;  // which file that was before the first start
 };

@@ -174,7 +174,7 @@ void JobChannel::take_proof() {
   if (!equal_in_constant_time(derive("client's proof"), in_)) {
     out_.append(kVerdictBytes, '\0');
     expect(State::kRefused, 1);
-    throw Error(ErrorCode::kConfig, "connection: the client has another secret");
+    throw SecretsDiffer("connection: the client has another secret");
   }
   out_.push_back(kAccepted);
   out_ += view(derive("server's proof"));
@@ -183,14 +183,13 @@ void JobChannel::take_proof() {
 
 void JobChannel::take_verdict() {
   if (in_[0] != kAccepted) {
-    throw Error(ErrorCode::kConfig,
-                "secret: the server has another one (give the same secret to all "
-                "processes of the job)");
+    throw SecretsDiffer(
+        "secret: the server has another one (give the same secret to all processes of the job)");
   }
   if (!equal_in_constant_time(derive("server's proof"), std::string_view(in_).substr(1))) {
-    throw Error(ErrorCode::kConfig,
-                "secret: the server does not know it (is this the server of another "
-                "job, or is something between it and this process?)");
+    throw SecretsDiffer(
+        "secret: the server does not know it (is this the server of another job, or is something "
+        "between it and this process?)");
   }
   open();
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/error.h"
 #include "engine/comm/message_auth.h"
 
 namespace strata::comm {
@@ -46,6 +47,12 @@ constexpr size_t kSecretBytesMin = 16;
 std::string encode(const JobMessage& message);
 JobMessage decode(std::string_view body);  // throws Error (kPeer)
 
+// Error (kConfig): the two ends do not know the same secret.
+class SecretsDiffer : public Error {
+ public:
+  explicit SecretsDiffer(const std::string& message) : Error(ErrorCode::kConfig, message) {}
+};
+
 // Throws Error (kConfig) when it is too short.
 void check_secret(const std::string& secret);
 
@@ -56,8 +63,7 @@ void check_secret(const std::string& secret);
 // Memory: buffers of less than 100 bytes before the handshake is over; then what has come of one
 // message, and what has not been fetched by next() and sent. Nothing is allocated for a length that
 // is only claimed. Threads: one at a time. Failure: take() throws Error (kPeer) for bytes that an
-// honest other end does not send, Error (kConfig) when the secrets differ; the connection must then
-// be closed.
+// honest other end does not send, SecretsDiffer; the connection must then be closed.
 class JobChannel {
  public:
   struct Client {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <list>
 #include <map>
 #include <optional>
@@ -15,6 +17,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/running_clock.h"
 #include "engine/base/threads.h"
 #include "engine/comm/job_connection.h"
@@ -63,6 +66,7 @@ class JobServer::Loop {
   struct Entry {
     std::optional<std::string> value;
     int64_t count = 0;
+    int owner = -1;  // the rank that set the value
   };
   struct WaitingGet {
     Connection* connection;
@@ -128,6 +132,13 @@ class JobServer::Loop {
   void welcome_strangers() {
     Socket socket = accept_one(listener_);
     listen_pause_ = socket.fd() < 0;  // there is no descriptor: not at once again
+    if (listen_pause_ && (errno == EMFILE || errno == ENFILE) && !said_lack_) {
+      said_lack_ = true;
+      log(LogLevel::kWarning,
+          fmt::format("rendezvous: {}: cannot accept ranks: {} (raise the limit of open files: "
+                      "ulimit -n)",
+                      address_, std::strerror(errno)));
+    }
     const auto is_stranger = [](const Connection& one) { return one.rank < 0 && !one.over; };
     for (int i = 0; socket.fd() >= 0; socket = accept_one(listener_)) {
       if (std::ranges::count_if(connections_, is_stranger) >= options_.strangers_max) {
@@ -163,13 +174,17 @@ class JobServer::Loop {
 
   void admit(Connection& one) {
     const JobChannel::Client who = one.link.channel.who();
+    if (options_.ranks_return && ending_) {
+      one.last_words = true;  // it may try again at the next server
+      return;
+    }
     std::string refusal;
     if (who.size != options_.size) {
       refusal = fmt::format("it is started as one of {} ranks, and the job has {}", who.size,
                             options_.size);
     } else if (who.rank < 0 || who.rank >= options_.size) {
       refusal = fmt::format("the job has the ranks 0 to {}", options_.size - 1);
-    } else if (state_of(who.rank) != RankState::kAwaited) {
+    } else if (!may_come(state_of(who.rank))) {
       refusal = fmt::format("this rank came before, and {}", describe(state_of(who.rank)));
     }
     if (!refusal.empty()) {
@@ -184,6 +199,10 @@ class JobServer::Loop {
     if (reason_) one.link.channel.send({.kind = Kind::kStopped, .value = *reason_});
   }
 
+  bool may_come(RankState state) const {
+    return state == RankState::kAwaited || (options_.ranks_return && state != RankState::kHere);
+  }
+
   void handle(Connection& one, const JobMessage& message) {
     const auto done = [&](int64_t number = 0, std::string value = "") {
       answer(one, {.kind = Kind::kDone,
@@ -195,6 +214,7 @@ class JobServer::Loop {
       case Kind::kSet:
         if (Entry* entry = make_room(one, message)) {
           entry->value = message.value;
+          entry->owner = one.rank;
           done();
           answer_waiting(message.key, message.value);
         }
@@ -295,6 +315,15 @@ class JobServer::Loop {
     }
   }
 
+  void forget_values_of(int rank) {
+    if (!options_.ranks_return || rank == 0) return;
+    std::erase_if(entries_, [&](const auto& entry) {
+      const bool is_of_rank = entry.second.owner == rank;
+      if (is_of_rank) bytes_ -= cost(entry);
+      return is_of_rank;
+    });
+  }
+
   void stop(const std::string& reason) {
     if (reason_) return;
     reason_ = reason.substr(0, kValueBytesMax);
@@ -305,14 +334,15 @@ class JobServer::Loop {
     if (group.empty()) {
       state_of(one.rank) = RankState::kLeft;
       one.last_words = true;
+      forget_values_of(one.rank);
     }
     tell_all({.kind = Kind::kLeft, .number = one.rank, .key = group});
   }
 
-  // A stranger goes unmentioned; a rank that has not left stops the job.
+  // A stranger goes unmentioned; a rank that has not left stops the job, unless it may return.
   void lose(Connection& one, const std::string& cause) {
     one.over = true;
-    if (one.rank < 0 || state_of(one.rank) != RankState::kHere) {
+    if (one.rank < 0 || one.last_words || state_of(one.rank) != RankState::kHere) {
       // It is told what was wrong with it, as far as its socket takes that.
       try {
         one.link.write();
@@ -320,23 +350,28 @@ class JobServer::Loop {
       }
       return;
     }
+    give_up(one, fmt::format("rank {} is gone ({})", one.rank, cause));
+  }
+
+  void give_up(Connection& one, const std::string& reason) {
     state_of(one.rank) = RankState::kGone;
-    stop(fmt::format("rank {} is gone ({})", one.rank, cause));
+    // Otherwise the connection of a silent rank stays: when it runs again, it learns the reason.
+    if (!options_.ranks_return) return stop(reason);
+    one.over = true;
+    forget_values_of(one.rank);
   }
 
   void look_at_time(Connection& one) {
     const double now_s = clock_.now_s();
     if (one.rank < 0) {
       if (now_s - one.came_s > options_.authenticate_s) one.over = true;
+    } else if (one.last_words) {
+      if (now_s - one.heard_s > options_.authenticate_s) one.over = true;
     } else if (state_of(one.rank) == RankState::kHere && now_s - one.heard_s > options_.silence_s) {
-      // Its connection stays: when it runs again, it learns why the job stopped.
-      state_of(one.rank) = RankState::kGone;
-      stop(
-          fmt::format("rank {} is silent for {} s (is its process stopped, or its machine cut off "
-                      "from the network?)",
-                      one.rank, options_.silence_s));
-    } else if (one.last_words && now_s - one.heard_s > options_.authenticate_s) {
-      one.over = true;
+      give_up(one,
+              fmt::format("rank {} is silent for {} s (is its process stopped, or its machine cut "
+                          "off from the network?)",
+                          one.rank, options_.silence_s));
     }
   }
 
@@ -362,6 +397,7 @@ class JobServer::Loop {
   // Owned by the thread
   RunningClock clock_;
   bool listen_pause_ = false;
+  bool said_lack_ = false;             // of descriptors
   std::list<Connection> connections_;  // the oldest first
   std::vector<RankState> ranks_;
   std::map<std::string, Entry> entries_;

@@ -14,6 +14,7 @@ struct JobServerOptions {
   double authenticate_s = 10;           // the longest that a handshake may take
   int strangers_max = 64;               // connections whose handshake is not over
   double linger_s = 10;                 // how long the destructor waits for ranks to leave
+  bool ranks_return = false;            // a rank that has left or is gone may come again
 };
 
 // Keeps the keys of a job and knows which of its ranks live. It belongs to rank 0's process; all
@@ -23,11 +24,12 @@ struct JobServerOptions {
 // stops the job, and so does any rank that asks for it; the first reason is sent to all ranks at
 // once, and stays. Whoever does not prove to know the secret gets nothing, and delays no one: each
 // has a fixed buffer and `authenticate_s`, and the oldest goes when there are more than
-// `strangers_max`.
+// `strangers_max`. With `ranks_return`, a rank that is gone stops nothing; the values that a rank
+// other than 0 has set go with it; and nobody is admitted once the destructor waits.
 // Memory: keys and values up to 64 MiB together; for each rank the answers that it has not read
 // yet, as a rule some KiB; a rank that leaves more than 64 MiB unread stops the job. Threads: one
 // of its own. Failure: the constructor throws Error (kConfig) when the address or secret cannot be
-// used.
+// used, Error (kPeer) when the system's name service does not answer now.
 class JobServer {
  public:
   explicit JobServer(JobServerOptions options);

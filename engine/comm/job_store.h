@@ -34,9 +34,9 @@ struct JobStoreOptions {
 // ends before its JobStore does, at once; when a rank is silent for too long. The destructor says
 // that this rank has left in good order.
 // Threads: any. It has one of its own, which beats once a second. Failure: the constructor throws
-// Error (kConfig) for a wrong address, secret, rank or size, Error (kDeadline) when no server
-// comes; calls throw Error (kPeer) when the job has stopped, Error (kDeadline) when no answer
-// comes, Error (kDoesNotFit) for keys, values and stores that are too large.
+// Error (kConfig) for a wrong address, rank or size, SecretsDiffer, Error (kDeadline) when no
+// server comes; calls throw Error (kPeer) when the job has stopped, Error (kDeadline) when no
+// answer comes, Error (kDoesNotFit) for keys, values and stores that are too large.
 class JobStore {
  public:
   explicit JobStore(JobStoreOptions options);

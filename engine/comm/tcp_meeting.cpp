@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <list>
 #include <optional>
@@ -108,6 +109,7 @@ class Meeting {
           JobConnection{connect_to(parse_endpoint(peer.address), end_s_ - now_s()),
                         JobChannel::client(peer.secret, {.rank = own_place_, .size = count()})});
     } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeer) throw;
       peer.cause = error.what();
     }
   }
@@ -152,13 +154,26 @@ class Meeting {
       Socket socket = accept_one(listener_);
       if (socket.fd() < 0) {
         accepts_ = i > 0;  // there may be no descriptor: not at once again
-        return;
+        return require_descriptor(errno);
       }
+      lacks_since_s_ = 0;
       JobConnection link = {std::move(socket), JobChannel::server(own_secret_)};
       if (admit(link)) continue;
       if (strangers_.size() == kStrangersMax) strangers_.pop_front();
       strangers_.push_back({std::move(link), now_s() + authenticate_s_});
     }
+  }
+
+  // Strangers may have taken the descriptors, but not for long.
+  void require_descriptor(int error) {
+    constexpr double kLackS = 10;
+    if (error != EMFILE && error != ENFILE) return;
+    if (lacks_since_s_ == 0) lacks_since_s_ = now_s();
+    if (now_s() - lacks_since_s_ < kLackS) return;
+    throw system_error(ErrorCode::kIo,
+                       fmt::format("connect: rank {}: cannot accept the other ranks of group {}",
+                                   rank_of(own_place_), options_.name),
+                       error, "raise the limit of open files: ulimit -n");
   }
 
   // Returns whether the connection is no stranger's any more: it is a caller's, or to be closed.
@@ -218,6 +233,7 @@ class Meeting {
   std::vector<Peer> callers_, callees_;
   std::list<Stranger> strangers_;  // the oldest first
   bool accepts_ = true;
+  double lacks_since_s_ = 0;  // descriptors; 0: there are some
 };
 
 }  // namespace

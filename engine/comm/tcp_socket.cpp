@@ -40,7 +40,8 @@ Addresses resolve(const Endpoint& endpoint, int flags) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found);
   if (error != 0) {
-    throw Error(ErrorCode::kConfig,
+    const bool may_pass = error == EAI_AGAIN || error == EAI_SYSTEM;
+    throw Error(may_pass ? ErrorCode::kPeer : ErrorCode::kConfig,
                 fmt::format("cannot find the host: {}: {} (look at the name, and at the system's "
                             "name service)",
                             endpoint.host, ::gai_strerror(error)));
@@ -259,8 +260,10 @@ Socket connect_to(const Endpoint& endpoint, double deadline_s) {
     set_up(socket);
     return socket;
   }
-  throw system_error(ErrorCode::kPeer,
-                     fmt::format("cannot connect: {}:{}", endpoint.host, endpoint.port), error);
+  const bool lacks_descriptors = error == EMFILE || error == ENFILE;
+  throw system_error(lacks_descriptors ? ErrorCode::kIo : ErrorCode::kPeer,
+                     fmt::format("cannot connect: {}:{}", endpoint.host, endpoint.port), error,
+                     lacks_descriptors ? "raise the limit of open files: ulimit -n" : "");
 }
 
 bool wait_until_ready(const Socket& socket, bool to_write, double deadline_s) {

@@ -52,7 +52,8 @@ struct Endpoint {
 };
 Endpoint parse_endpoint(const std::string& text);  // throws Error (kConfig)
 
-// Throws Error (kConfig) when nothing can listen there.
+// Throws Error (kConfig) when nothing can listen there, Error (kPeer) when the system's name
+// service does not answer now.
 Socket listen_at(const Endpoint& endpoint);
 std::string address_of(const Socket& socket);  // its own: "127.0.0.1:40123", "[::1]:40123"
 // The address of an interface of this machine, "eth0": of its IPv4 addresses the first, else of its
@@ -61,7 +62,8 @@ std::string host_of(const std::string& interface);
 // The next connection that waits; none when there is none, or no descriptor for it.
 Socket accept_one(const Socket& listener);
 // A connection to one of the addresses that the host has. Failure: Error (kConfig) when the host
-// has none, else Error (kPeer). Resolving the name takes as long as the system's resolver does.
+// has none, else Error (kPeer), also when the name service does not answer now. Resolving the name
+// takes as long as the system's resolver does.
 Socket connect_to(const Endpoint& endpoint, double deadline_s);
 
 // For poll(); a descriptor of -1 is left out.

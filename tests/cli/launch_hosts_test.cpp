@@ -165,6 +165,17 @@ TEST_F(LaunchHosts, AMachineThatFailsIsNamedWithItsCode) {
       << run.err();
 }
 
+TEST_F(LaunchHosts, ARunThatIsCompletedWithoutALostMachineIsASuccess) {
+  write_script("ssh.sh", "if [ $2 = two ]; then exit 137; fi; exec sh -c \"$3\"");
+  Arguments words = on_hosts(train("run", {"--steps", "3"}));
+  words.insert(words.begin() + 1, {"--max-restarts", "1", "--min-ranks", "1"});
+  words.insert(words.begin() + 1, {"--rendezvous-deadline", "2"});
+  Process run(words, here());
+  EXPECT_EQ(run.wait(), 0) << run.err();
+  EXPECT_NE(run.err().find("hosts: two: the run there ended with exit code 137"), std::string::npos)
+      << run.err();
+}
+
 TEST_F(LaunchHosts, AnSshThatCannotStartIsNamed) {
   Arguments words = on_hosts(train("run", {"--steps", "3"}));
   words[4] = "no-such-ssh -p 2";

@@ -142,6 +142,25 @@ TEST_F(RestartNodes, MinRanksThatNoMeshCanHaveIsRefused) {
   EXPECT_NE(process.err().find("--min-ranks 3: the 4 micro-batches of a step cannot be shared"),
             std::string::npos)
       << process.err();
+  Process shared(restarting({}, 0, {"--max-restarts", "1", "--min-ranks", "1"},
+                            train("run", {"--steps", "2", "--mesh", "shard=2"})),
+                 here());
+  EXPECT_EQ(shared.wait(), 2);
+  EXPECT_NE(
+      shared.err().find("--min-ranks 1: fewer than 2 machines with 1 rank each cannot form groups "
+                        "of 2 ranks that share a copy of the state"),
+      std::string::npos)
+      << shared.err();
+}
+
+// The other machine never comes.
+TEST_F(RestartNodes, AMeshHasFewerCopiesWithFewerMachines) {
+  const Arguments options = {"--max-restarts", "1", "--min-ranks", "1"};
+  Process alone(restarting({}, 0, options,
+                           train("run", {"--steps", "2", "--mesh", "shard=1,replicate=2"}), "2"),
+                here());
+  EXPECT_EQ(alone.wait(), 0) << alone.err();
+  EXPECT_NE(alone.err().find("the run has 1 rank"), std::string::npos) << alone.err();
 }
 
 }  // namespace

@@ -104,6 +104,60 @@ TEST_F(RunStarts, AsManyRanksKeepTheMeshOfTheRun) {
                        "--resume", "--force", "--ranks", "2"}));
 }
 
+TEST(RunStartMesh, FewerRanksHaveFewerCopiesOfTheStateAndTheSameShards) {
+  const Arguments args = {"train", "--mesh", "shard=2,replicate=2,tensor=2"};
+  config::Options options;
+  options.ranks = 8;
+  options.shard_ranks = options.tensor_ranks = 2;
+  options.given = {"mesh"};
+  const RunStart run(args, options);
+  EXPECT_EQ(run.arguments({.ranks = 8}),
+            (Arguments{"train", "--mesh", "shard=2,replicate=2,tensor=2", "--ranks", "8"}));
+  EXPECT_EQ(run.arguments({.ranks = 4}),
+            (Arguments{"train", "--mesh", "shard=2,replicate=1,tensor=2,pipeline=1,context=1",
+                       "--ranks", "4"}));
+}
+
+TEST(RunStartMesh, ShardsThatAreNotNamedFollowTheRanks) {
+  config::Options options;
+  options.ranks = options.shard_ranks = 4;
+  options.given = {"mesh"};
+  EXPECT_FALSE(keeps_shards({"train", "--mesh", "tensor=1"}, options));
+  EXPECT_TRUE(keeps_shards({"train", "--mesh=shard=4,tensor=1"}, options));
+  EXPECT_TRUE(keeps_shards({"train", "--options", "file"}, options));
+  const RunStart run({"train", "--mesh", "tensor=1"}, options);
+  EXPECT_EQ(run.arguments({.ranks = 2}),
+            (Arguments{"train", "--mesh", "tensor=1", "--ranks", "2"}));
+}
+
+// Stops and goes on with it, and waits until it has.
+void signal_child(pid_t child, int signal, const char* state) {
+  kill(child, signal);
+  while (read_of_process(child, "stat").find(state) == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST(Pause, OnlyTheTimeOfOneStopCounts) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  Pause pause;
+  EXPECT_EQ(pause.look(child, 8), 0);
+  signal_child(child, SIGSTOP, ") T ");
+  EXPECT_EQ(pause.look(child, 8), 8);
+  EXPECT_EQ(pause.look(child, 8), 16);
+  signal_child(child, SIGCONT, ") S ");
+  signal_child(child, SIGSTOP, ") T ");
+  EXPECT_EQ(pause.look(child, 8), 8) << "it has run between two looks";
+  signal_child(child, SIGCONT, ") S ");
+  EXPECT_EQ(pause.look(child, 8), 0);
+  EXPECT_EQ(pause.look(child, 8), 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST_F(RunStarts, AnEarlierRunInTheDirectoryIsNotResumed) {
   write("run.json", R"({"run": "1"})");
   const RunStart run = start({"--force"});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/comm/job_server.h"
 #include "tests/cli/launched_runs.h"
 
 namespace strata::cli::test {
@@ -94,14 +95,22 @@ TEST_F(StartedRanks, TheyHaveTheStateOfThreads) {
   }
 }
 
-// A directory of the job that an earlier one of the same name left behind.
+// A directory of the job that an earlier one of the same name left behind. At its address nothing
+// listens, or by now another job.
 TEST_F(StartedRanks, WhatAnEarlierJobLeftDoesNotMislead) {
   const std::string left =
       sandbox_ / ("temporary/strata-" + std::to_string(geteuid()) + "-Slurm-7-3");
-  std::filesystem::create_directory(left);
-  std::filesystem::permissions(left, std::filesystem::perms(0700));
-  write_text(left + "/server", "127.0.0.1:1\n" + std::string(64, 'b') + "\n");
-  EXPECT_FALSE(state_of_ranks(kBySlurm, {"--steps", "2"}).empty());
+  const comm::JobServer other({.secret = std::string(64, 'c')});
+  for (const std::string& address : {std::string("127.0.0.1:1"), other.address()}) {
+    std::filesystem::create_directory(left);
+    std::filesystem::permissions(left, std::filesystem::perms(0700));
+    write_text(left + "/server", address + "\n" + std::string(64, 'b') + "\n");
+    Process second(train("run", {"--steps", "2", "--force"}), as_rank(1, kBySlurm));
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // it looks there first
+    Process first(train("run", {"--steps", "2", "--force"}), as_rank(0, kBySlurm));
+    EXPECT_EQ(first.wait(), 0) << first.err();
+    EXPECT_EQ(second.wait(), 0) << second.err();
+  }
 
   std::filesystem::create_directory(left);
   std::filesystem::permissions(left, std::filesystem::perms(0755));

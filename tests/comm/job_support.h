@@ -43,8 +43,11 @@ inline Failure failure_of(const std::function<void()>& body) {
     EXPECT_TRUE(failure.says(words)) << "instead: " << failure.text; \
   } while (false)
 
+inline Socket stranger_at(const std::string& address) {
+  return connect_to(parse_endpoint(address), 10);
+}
 inline Socket stranger_at(const JobServer& server) {
-  return connect_to(parse_endpoint(server.address()), 10);
+  return stranger_at(server.address());
 }
 
 // Sends bytes as far as the other end takes them.
@@ -75,10 +78,11 @@ struct BareRank {
   JobConnection link;
   std::string sent;  // all that went to the server
 
-  BareRank(const JobServer& server, int rank, int size)
-      : link{stranger_at(server), JobChannel::client(kJobSecret, {.rank = rank, .size = size})} {
+  BareRank(const std::string& address, int rank, int size)
+      : link{stranger_at(address), JobChannel::client(kJobSecret, {.rank = rank, .size = size})} {
     hear();
   }
+  BareRank(const JobServer& server, int rank, int size) : BareRank(server.address(), rank, size) {}
   // The next message; none when the connection is closed.
   std::optional<JobMessage> hear() {
     for (;;) {
