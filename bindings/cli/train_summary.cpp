@@ -41,15 +41,21 @@ std::string device_budget(const train::RunPlan& plan) {
   return fmt::format(" and {} of the device", format_bytes(plan.input.device_budget));
 }
 
+// What is counted is that of all machines.
+std::string machines_of(const train::RunPlan& plan) {
+  const int64_t machines = plan.input.mesh.world / std::max<int64_t>(1, plan.ranks_on_node);
+  return machines > 1 ? fmt::format(" on each of {} machines", machines) : "";
+}
+
 std::string memory_line(const train::RunPlan& plan, const train::TrainResult& result) {
   const train::RunMemory memory = train::memory_of(plan, result);
   return fmt::format(
       "memory   {} arenas + {} heap + {} stacks + {} program = {} counted; the kernel's peak is "
-      "{}; budget {}{}\n",
+      "{}; budget {}{}{}\n",
       format_bytes(memory.arena_bytes), format_bytes(memory.process.heap_bytes),
       format_bytes(memory.process.stack_bytes), format_bytes(memory.process.file_bytes),
       format_bytes(memory.counted_bytes()), format_bytes(memory.process.resident_peak_bytes),
-      format_bytes(plan.host_budget), device_budget(plan));
+      format_bytes(plan.host_budget), machines_of(plan), device_budget(plan));
 }
 
 std::string early_line(const config::Options& options, const train::TrainResult& result) {

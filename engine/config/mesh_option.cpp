@@ -66,8 +66,9 @@ std::string fit_ranks(const Options& options, Axes& axes) {
     axes.ranks[0] = options.ranks / axes.product();
     return "";
   }
-  return fmt::format("it has {} ranks, and --ranks is {} (leave out shard, or give ranks that fit)",
-                     axes.product(), options.ranks);
+  return fmt::format("it has {} ranks, and --ranks is {} ({})", axes.product(), options.ranks,
+                     axes.named("shard") > 0 ? "leave out shard, or give ranks that fit"
+                                             : "give ranks that divide --ranks");
 }
 
 }  // namespace

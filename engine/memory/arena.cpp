@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -25,15 +26,21 @@ namespace {
 constexpr int64_t kHugePageBytes = 2 * kMiB;
 
 // Makes every page present. Kernels before 5.14 do not know the advice: then each page is written.
+// The thread takes signals between pieces, as many GiB take a while.
 void populate(std::byte* data, int64_t bytes) {
-  if (madvise(data, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) == 0) return;
-  if (errno != EINVAL) {
-    throw system_error(ErrorCode::kDoesNotFit,
-                       fmt::format("cannot commit {} of host memory", format_bytes(bytes)), errno,
-                       "lower --host-memory");
-  }
-  for (int64_t offset = 0; offset < bytes; offset += kPageBytes) {
-    static_cast<volatile std::byte*>(data)[offset] = std::byte{0};
+  constexpr int64_t kPieceBytes = 64 * kMiB;
+  for (int64_t done = 0; done < bytes; done += kPieceBytes) {
+    std::byte* const piece = data + done;
+    const int64_t length = std::min(kPieceBytes, bytes - done);
+    if (madvise(piece, static_cast<size_t>(length), MADV_POPULATE_WRITE) == 0) continue;
+    if (errno != EINVAL) {
+      throw system_error(ErrorCode::kDoesNotFit,
+                         fmt::format("cannot commit {} of host memory", format_bytes(bytes)), errno,
+                         "lower --host-memory");
+    }
+    for (int64_t offset = 0; offset < length; offset += kPageBytes) {
+      static_cast<volatile std::byte*>(piece)[offset] = std::byte{0};
+    }
   }
 }
 

@@ -72,6 +72,7 @@ int nested_ranks(const Mesh& mesh) {
 
 AgreedHashes hashes_of(const Plan& plan) {
   Hash collectives, before, behind;
+  collectives.add(plan.recipe);
   collectives.add(plan.mesh.reduce_dtype);
   for (const Program& program : plan.programs) {
     collectives.add(program.name);

@@ -23,8 +23,8 @@ int64_t agreed_bytes(const Program& program, const Op& op);
 // Hashes over what a rank and others must agree on. Ranks for whom these differ must not start,
 // because they would wait for each other or add unrelated data.
 struct AgreedHashes {
-  // What gradients are rounded to, and number, kind, group, segment, chunks, micro-batch, value and
-  // agreed bytes of every collective: the same on all ranks of a stage.
+  // The recipe, what gradients are rounded to, and number, kind, group, segment, chunks,
+  // micro-batch, value and agreed bytes of every collective: the same on all ranks of a stage.
   uint64_t collectives = 0;
   // Number, micro-batch and bytes of every message between this stage and the one before, and the
   // one behind, which has the same. The last is before the first.

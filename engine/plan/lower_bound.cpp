@@ -146,7 +146,7 @@ void count_nvme(const LowerBoundInput& in, const Sizes& sizes, double budget, Lo
 
 void count_comm(const LowerBoundInput& in, const Sizes& sizes, double budget, LowerBound& bound) {
   const Mesh& mesh = in.mesh;
-  const SentCounter counter(mesh);
+  const SentCounter counter = SentCounter::of_slowest(mesh);
   // Of bytes that all ranks of a group have together, each sends its part to the others.
   const auto exchange = [&](GroupName group, double bytes) {
     const SentBytes& sent = counter.of_a_byte(group);

@@ -26,6 +26,15 @@ Exchanged exchanged(const Program& program, const Op& op) {
   return bytes;
 }
 
+// Whether all ranks of such groups send as much to other machines: a group lies on one machine, or
+// has as many ranks on each of several.
+bool lies_evenly(const Mesh& mesh, const Mesh::Members& members) {
+  const int extent = members.stride * members.size;
+  if (mesh.node_ranks == 0 || mesh.node_ranks % extent == 0) return true;
+  return members.stride % mesh.node_ranks == 0 ||
+         (mesh.node_ranks % members.stride == 0 && extent % mesh.node_ranks == 0);
+}
+
 // Whether a sum within a layer leaves each rank its own part, as gradients of keys and branches.
 bool keeps_own_sums(const Program& program, const Op& op) {
   return op.group == GroupName::kContext || is_branch(program.accesses_of(op).front().value.kind);
@@ -35,21 +44,40 @@ bool keeps_own_sums(const Program& program, const Op& op) {
 
 SentCounter::SentCounter(const Mesh& mesh) : mesh_(mesh) {
   for (int name = 0; name < kGroupCount; ++name) {
-    Circle& circle = circles_[static_cast<size_t>(name)];
-    circle.members = mesh.members_of(static_cast<GroupName>(name));
-    circle.near = mesh.together(circle.members);
-    circle.own = circle.members.index_of(mesh.rank);
-    circle.of_a_byte.within = (circle.near - 1) * circle.nodes();
-    for (int place = circle.own % circle.near; place < circle.members.size; place += circle.near) {
-      if (place == circle.own) continue;
-      ++(is_near(circle, place) ? circle.of_a_byte.within : circle.of_a_byte.between);
-    }
+    circles_[static_cast<size_t>(name)] = circle_of(mesh, static_cast<GroupName>(name));
   }
 }
 
-// Also of a group that lies unevenly, where `near` is 1.
-bool SentCounter::is_near(const Circle& circle, int place) const {
-  return mesh_.is_near(circle.members.at(place));
+SentCounter SentCounter::of_slowest(const Mesh& mesh) {
+  SentCounter counter(mesh);
+  for (int name = 0; name < kGroupCount; ++name) {
+    const auto group = static_cast<GroupName>(name);
+    if (lies_evenly(mesh, mesh.members_of(group))) continue;
+    Circle& slowest = counter.circles_[static_cast<size_t>(name)];
+    Mesh other = mesh;
+    for (int k = 0; k < mesh.stage_ranks(); ++k) {
+      other.rank = mesh.stage() * mesh.stage_ranks() + k;
+      Circle circle = circle_of(other, group);
+      if (circle.of_a_byte.between > slowest.of_a_byte.between) slowest = std::move(circle);
+    }
+  }
+  return counter;
+}
+
+SentCounter::Circle SentCounter::circle_of(const Mesh& mesh, GroupName group) {
+  Circle circle;
+  circle.members = mesh.members_of(group);
+  circle.near = mesh.together(circle.members);
+  circle.own = circle.members.index_of(mesh.rank);
+  for (int place = 0; place < circle.members.size; ++place) {
+    circle.near_places.push_back(mesh.is_near(circle.members.at(place)));
+  }
+  circle.of_a_byte.within = (circle.near - 1) * circle.nodes();
+  for (int place = circle.own % circle.near; place < circle.members.size; place += circle.near) {
+    if (place == circle.own) continue;
+    ++(circle.is_near(place) ? circle.of_a_byte.within : circle.of_a_byte.between);
+  }
+  return circle;
 }
 
 SentBytes SentCounter::of(const Program& program, const Op& op) const {
@@ -62,8 +90,8 @@ SentBytes SentCounter::of(const Program& program, const Op& op) const {
       return circle.of_a_byte * bytes.read;
     case OpKind::kAllToAll: {  // reads a part for each rank, also for itself
       const int64_t part = bytes.read / circle.members.size;
-      return {.within = (circle.near - 1) * part,
-              .between = (circle.members.size - circle.near) * part};
+      const int64_t near = std::ranges::count(circle.near_places, true);
+      return {.within = (near - 1) * part, .between = (circle.members.size - near) * part};
     }
     case OpKind::kReduce:
       if (op.group == GroupName::kPipeline) return {};
@@ -89,7 +117,7 @@ SentBytes SentCounter::of_message(const Program& program, const Op& op) const {
   const Circle& circle = circle_of(op);
   const int ranks = circle.members.size;
   const int step = (op.kind == OpKind::kSend) == back ? ranks - 1 : 1;
-  const bool near = is_near(circle, (circle.own + step) % ranks);
+  const bool near = circle.is_near((circle.own + step) % ranks);
   return {.within = near ? access.bytes : 0, .between = near ? 0 : access.bytes};
 }
 
@@ -123,7 +151,7 @@ SentBytes SentCounter::of_whole_sum(const Circle& circle, int64_t bytes, int64_t
   SentBytes sent;
   for (int place = 0; place < circle.members.size; ++place) {
     if (place == circle.own) continue;
-    const bool near = is_near(circle, place);
+    const bool near = circle.is_near(place);
     if (place % circle.near != own_seat) {
       sent.within += part_of(place) * wire;
     } else {
@@ -142,7 +170,7 @@ SentBytes SentCounter::of_norm_sum(const model::Stage& stage) const {
   const Circle& circle = circles_[static_cast<size_t>(GroupName::kPipeline)];
   SentBytes sent;
   const auto count = [&](int place) {
-    (is_near(circle, place) ? sent.within : sent.between) += kNormBytes;
+    (circle.is_near(place) ? sent.within : sent.between) += kNormBytes;
   };
   for (const model::Section& section : stage.sections) {
     const int next = section.number + 1;
@@ -161,16 +189,37 @@ bool on_device(const Program& program, const Op& op) {
                              [](const Access& access) { return access.arena == Arena::kDevice; });
 }
 
-SentBytes sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name) {
-  const SentCounter counter(plan.mesh);
+namespace {
+
+SentBytes sent_by(std::span<const SentCounter> ranks, const Plan& plan, const model::Stage& stage,
+                  ProgramName name) {
   const Program& program = plan.program(name);
   SentBytes sum;
   for (const Op& op : program.ops) {
     if (!is_comm_lane(op.lane)) continue;
     const bool of_stages = op.kind == OpKind::kReduce && op.group == GroupName::kPipeline;
-    sum += of_stages ? counter.of_norm_sum(spec.stage) : counter.of(program, op);
+    for (const SentCounter& rank : ranks) {
+      sum += of_stages ? rank.of_norm_sum(stage) : rank.of(program, op);
+    }
   }
   return sum;
+}
+
+}  // namespace
+
+SentBytes sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name) {
+  const SentCounter own(plan.mesh);
+  return sent_by({&own, 1}, plan, spec.stage, name);
+}
+
+SentBytes sent_by_stage(const Plan& plan, const model::ModelSpec& spec, ProgramName name) {
+  std::vector<SentCounter> ranks;
+  Mesh mesh = plan.mesh;
+  for (int k = 0; k < mesh.stage_ranks(); ++k) {
+    mesh.rank = plan.mesh.stage() * mesh.stage_ranks() + k;
+    ranks.emplace_back(mesh);
+  }
+  return sent_by(ranks, plan, spec.stage, name);
 }
 
 }  // namespace strata::plan

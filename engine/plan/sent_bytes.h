@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "engine/base/node_ranks.h"
 #include "engine/model/spec.h"
@@ -18,6 +19,9 @@ namespace strata::plan {
 class SentCounter {
  public:
   explicit SentCounter(const Mesh& mesh);
+  // Of the rank of this one's stage that sends most to other machines, in each group by itself: the
+  // others wait for it. They differ where a group has more ranks on one machine than on another.
+  static SentCounter of_slowest(const Mesh& mesh);
 
   // Of an op on a lane between ranks; without the sum of norms over a pipeline.
   SentBytes of(const Program& program, const Op& op) const;
@@ -30,17 +34,19 @@ class SentCounter {
   SentBytes moved_by(const Program& program, const Op& op) const;
 
  private:
-  // The members of this rank's group; those of a machine follow each other, `near` on each.
+  // The members of a rank's group; those of a machine follow each other, `near` on each.
   struct Circle {
     Mesh::Members members;
     int near = 1;
-    int own = 0;  // this rank's place
+    int own = 0;                    // the rank's place
+    std::vector<bool> near_places;  // on its machine, also where `near` is 1
     SentBytes of_a_byte;
     int nodes() const { return members.size / near; }
+    bool is_near(int place) const { return near_places[static_cast<size_t>(place)]; }
   };
 
+  static Circle circle_of(const Mesh& mesh, GroupName group);
   const Circle& circle_of(const Op& op) const { return circles_[static_cast<size_t>(op.group)]; }
-  bool is_near(const Circle& circle, int place) const;
   SentBytes of_message(const Program& program, const Op& op) const;
   SentBytes of_sum(const Program& program, const Op& op) const;
   SentBytes of_whole_sum(const Circle& circle, int64_t bytes, int64_t width, int64_t wire) const;
@@ -52,7 +58,8 @@ class SentCounter {
 // Whether an op between ranks exchanges values of a device.
 bool on_device(const Program& program, const Op& op);
 
-// In one run of a program.
+// In one run of a program: by the plan's rank, and by all of its stage, if each has this plan.
 SentBytes sent_bytes(const Plan& plan, const model::ModelSpec& spec, ProgramName name);
+SentBytes sent_by_stage(const Plan& plan, const model::ModelSpec& spec, ProgramName name);
 
 }  // namespace strata::plan

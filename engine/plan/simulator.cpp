@@ -103,7 +103,7 @@ class Simulation {
         duration_s_(duration_s),
         fixed_(fixed),
         chained_(name == ProgramName::kStep),
-        sent_(plan.mesh),
+        sent_(SentCounter::of_slowest(plan.mesh)),
         drive_(rates, plan.io_depth) {
     STRATA_CHECK(options.copies >= 1 && plan.io_depth >= 1);
     STRATA_CHECK(!fixed || duration_s.size() == program_.ops.size());

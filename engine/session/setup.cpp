@@ -172,6 +172,7 @@ train::NodeFacts read_node(const config::Options& options, const train::Job* job
   return {.host = host.data(),
           .processors = processors_of_process(),
           .limits = config::read_limits(),
+          .host_bytes_max = options.host_memory > 0 ? options.host_memory : plan::kNoLimit,
           .nvme_free_bytes = io::free_bytes_of(options.nvme),
           .device_free_bytes = free_bytes_of_device(options, job),
           .has_peers = has_peers(options, job)};
@@ -292,9 +293,10 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
                  probe.memory_bytes, kGiB);
   // The measurement stays within the memory budget of the run, with code that it is first to use.
   if (options.host_memory > 0) {
-    constexpr int64_t kCodeBytes = 12 * kMiB;
-    const int64_t room =
-        options.host_memory - memory::read_process_memory().resident_bytes - kCodeBytes;
+    constexpr int64_t kCodeBytes = 14 * kMiB;
+    const int64_t processes = facts.processes ? facts.ranks_on_node : 1;  // the others wait
+    const int64_t room = options.host_memory -
+                         processes * (memory::read_process_memory().resident_bytes + kCodeBytes);
     probe.memory_bytes = std::clamp(room, exec::ProbeOptions::kLeastBytes, probe.memory_bytes);
   }
   return probe;

@@ -143,7 +143,7 @@ void Training::prepare() {
     export_notes_ = checkpoint::export_notes(*model_, plan_.input.recipe, options_.export_dtype);
   }
   if (job_ == nullptr) return;
-  job_->give({facts_, resumed_.path, resumed_.step, lacks_evaluation_, resumed_.run,
+  job_->give({facts_, resumed_.path, resumed_.step, lacks_evaluation_, resumed_.run, weights(),
               train::about_data(*data_).dump(),
               config::to_json(config::Command::kTrain, options_)});
 }
@@ -155,57 +155,6 @@ void Training::warn_of_short_trace() const {
       fmt::format("--trace-steps {}: the run has only {} to trace: trace.json will have those "
                   "(lower --trace-steps, or raise --steps)",
                   options_.trace_steps, counted(left, "step")));
-}
-
-// Rank 0 says whether it is wanted, and its facts are those of all.
-void Training::measure_network(bool is_wanted) {
-  if (job_ == nullptr) return;
-  facts_.network = job_->measure_network(is_wanted, train::group_options(options_));
-  if (!leads() || facts_.network.bytes_per_s <= 0) return;
-  log(LogLevel::kInfo,
-      fmt::format("network: measured: each of the {} machines sends {:.3g} GB/s to "
-                  "the others, and an exchange takes {} more",
-                  job_->nodes(), facts_.network.bytes_per_s / 1e9,
-                  format_duration(facts_.network.latency_s)));
-}
-
-void Training::follow() {
-  job_->meet(read_node(options_, job_), options_.out);
-  measure_network(false);
-  train::JobTerms terms = job_->take();
-  facts_ = std::move(terms.facts);
-  facts_.ranks_on_node = job_->ranks_on_node();
-  facts_.processes = true;
-  facts_.only_rank = job_->rank();
-  resumed_.path = terms.resume_from;
-  resumed_.step = terms.resumed_step;
-  resumed_.run = terms.run;
-  lacks_evaluation_ = terms.lacks_evaluation;
-  // What --resume names may be a run, of which rank 0 has found the checkpoint.
-  options_.resume_checkpoint = resumed_.path;
-  std::optional<config::Machine> ignored;
-  open_places(ignored);
-  take_mesh(terms, options_);
-  options_.samples = samples_of(options_);
-  train::require_options_of(terms.options, options_);
-  read_samples();
-  read_data();
-  steps_ = train::planned_steps(options_, *data_);
-  if (steps_ != facts_.steps || train::about_data(*data_).dump() != terms.data) {
-    throw Error(ErrorCode::kConfig, "data: " + options_.data.front() +
-                                        ": is not what rank 0 has read (give all ranks the same "
-                                        "data, and do not change it while they start)");
-  }
-  const int64_t bytes = data_->bytes() + sample_bytes();
-  if (bytes != facts_.data_bytes) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("data: tokens and prompts take {} here, and {} on rank 0 (give all "
-                            "ranks the same --sample-prompts, and a --data-cache that all of them "
-                            "can write)",
-                            format_bytes(bytes), format_bytes(facts_.data_bytes)));
-  }
-  plan_ = make_run_plan(model_->spec(), options_, facts_);
-  malloc_trim(0);
 }
 
 DataUse Training::data_use() const {
@@ -391,7 +340,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   job.checkpoint_every_s = checkpoint_every_s();
   job.stop = events.stop;
   job.phase = events.phase;
-  job.events.started = [&](int64_t) { begin(); };
+  job.events.started = [&](int64_t) { leads() ? begin() : void(has_begun_ = true); };
   job.events.step = [&](const train::StepMetrics& step) {
     metrics_->append(step);
     if (event_file_) event_file_->append(step);
@@ -443,8 +392,14 @@ void Training::write_summary(const train::TrainResult& result) const {
 train::TrainResult Training::run(const TrainingEvents& events) {
   run_begin_s_ = now_s();
   for (const std::string& note : export_notes_) log(LogLevel::kInfo, "export: " + note);
-  if (trains()) return train_steps(events);
-  return leads() ? finish_without_steps() : train::TrainResult();
+  train::TrainResult result;
+  if (trains()) {
+    result = train_steps(events);
+  } else if (leads()) {
+    result = finish_without_steps();
+  }
+  if (job_ != nullptr) job_->end();
+  return result;
 }
 
 }  // namespace strata::session

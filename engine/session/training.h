@@ -84,6 +84,7 @@ class Training {
   void check_space() const;
   config::Json run_json() const;
   bool has_model() const;
+  std::string weights() const;
   void begin();
   void export_model(const std::string& checkpoint) const;
   void write_summary(const train::TrainResult& result) const;
@@ -102,7 +103,7 @@ class Training {
   std::unique_ptr<data::Dataset> data_;
   train::RunFacts facts_;
   train::RunPlan plan_;
-  bool has_begun_ = false;         // something in the directory has changed
+  bool has_begun_ = false;         // something in the directory may have changed
   bool lacks_evaluation_ = false;  // a stop prevented that of the last step
   std::string plan_text_;
   std::string plan_record_;

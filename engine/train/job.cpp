@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -25,13 +26,18 @@ namespace {
 
 // How long another machine may take to show a file that rank 0 has written.
 constexpr double kShowsS = 15;
-constexpr double kAnswersS = 5;  // a process of the same machine that listens
+constexpr double kAnswersS = 15;  // a process of the same machine that listens
 constexpr auto kListenAgain = std::chrono::milliseconds(20);
 
-constexpr const char* kTermsKey = "job/terms";
+constexpr const char* kTermsKey = "job/terms";  // how many parts they have
+constexpr size_t kTermsPart = size_t{512} << 10;
+constexpr const char* kEndKey = "job/end";
 constexpr const char* kMarkKey = "job/mark";
 constexpr const char* kNetworkKey = "job/network";  // whether it is measured
 
+std::string part_key(size_t part) {
+  return fmt::format("job/terms/{}", part);
+}
 std::string node_key(int rank) {
   return fmt::format("job/node/{}", rank);
 }
@@ -86,12 +92,7 @@ void require_reachable(const std::string& given, const std::string& listening) {
 Job::Job(MeetingPlace place) : place_(std::move(place)) {
   STRATA_CHECK(ranks() % ranks_on_node() == 0);
   if (leads()) open_server();
-  const Invitation invitation = find_server();
-  store_ = std::make_unique<comm::JobStore>(comm::JobStoreOptions{.address = invitation.address,
-                                                                  .secret = invitation.secret,
-                                                                  .rank = rank(),
-                                                                  .size = ranks(),
-                                                                  .connect_s = place_.deadline_s});
+  store_ = find_server();
 }
 
 Job::~Job() {
@@ -116,16 +117,38 @@ void Job::open_server() {
   if (nodes() > 1) require_reachable(options.address, server_->address());
 }
 
-// Where rank 0 listens. The directory may have what an earlier job of the same name left behind.
-Invitation Job::find_server() {
-  if (place_.lend) return pass_on(own_);
-  if (place_.directory.empty()) return {place_.address, place_.secret};
+// The directory may have what an earlier job of the same name left behind, and another program may
+// listen there by now. So it is read again until the server that it names knows its secret.
+std::unique_ptr<comm::JobStore> Job::find_server() {
+  const auto connect = [&](const Invitation& to, double connect_s) {
+    return std::make_unique<comm::JobStore>(comm::JobStoreOptions{.address = to.address,
+                                                                  .secret = to.secret,
+                                                                  .rank = rank(),
+                                                                  .size = ranks(),
+                                                                  .connect_s = connect_s});
+  };
+  if (place_.lend) return connect(pass_on(own_), place_.deadline_s);
+  if (place_.directory.empty()) return connect({place_.address, place_.secret}, place_.deadline_s);
   const double end_s = now_s() + place_.deadline_s;
-  for (;;) {
-    Invitation invitation = await_invitation(place_.directory, end_s - now_s());
-    if (listens(invitation.address) || now_s() >= end_s) return invitation;
+  std::string cause = "nothing listens there";
+  do {
+    const Invitation invitation = await_invitation(place_.directory, end_s - now_s());
+    try {
+      if (listens(invitation.address)) {
+        return connect(invitation, std::min(kAnswersS, end_s - now_s()));
+      }
+    } catch (const comm::SecretsDiffer& error) {
+      cause = error.what();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDeadline) throw;
+      cause = error.what();
+    }
     std::this_thread::sleep_for(kListenAgain);
-  }
+  } while (now_s() < end_s);
+  throw Error(ErrorCode::kDeadline,
+              fmt::format("ranks: {}: rank 0 does not answer within {} s at the address that is "
+                          "written there: {} (look for rank 0's own error)",
+                          place_.directory, place_.deadline_s, cause));
 }
 
 std::vector<int> Job::all_ranks() const {
@@ -250,12 +273,31 @@ comm::NetworkFigures Job::measure_network(bool is_wanted, const comm::GroupOptio
   return comm::measure_network(*measured_, ranks_on_node());
 }
 
+// The options may name very many files, and a value of the store has a limit.
 void Job::give(const JobTerms& terms) {
-  store_->set(kTermsKey, to_text(terms));
+  const std::string text = to_text(terms);
+  size_t parts = 0;
+  for (size_t begin = 0; begin < text.size(); begin += kTermsPart) {
+    store_->set(part_key(parts++), text.substr(begin, kTermsPart));
+  }
+  store_->set(kTermsKey, std::to_string(parts));
 }
 
 JobTerms Job::take() {
-  return parse_terms(store_->get(kTermsKey, kPatienceS, 0));
+  const std::string count = store_->get(kTermsKey, kPatienceS, 0);
+  size_t parts = 0;
+  std::from_chars(count.data(), count.data() + count.size(), parts);
+  std::string text;  // empty where another build wrote the number, which parse_terms() says
+  for (size_t part = 0; part < parts; ++part) {
+    text += store_->get(part_key(part), kPatienceS, 0);
+  }
+  return parse_terms(text);
+}
+
+void Job::end() {
+  if (leads()) return store_->set(kEndKey, "");
+  constexpr double kAnyExportS = 1e6;  // a rank 0 that has ended or hangs is noticed before
+  store_->get(kEndKey, kAnyExportS, 0);
 }
 
 std::unique_ptr<comm::Group> Job::connect(comm::ExchangeOptions group) {

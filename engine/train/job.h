@@ -73,6 +73,9 @@ class Job {
 
   void give(const JobTerms& terms);  // rank 0
   JobTerms take();                   // all others; waits for rank 0
+  // All ranks call it at the end of the run; others wait there for rank 0, which writes the model.
+  // So whoever starts ranks again has all of them, also when it is then that rank 0 ends.
+  void end();
 
   // The groups of a run's mesh, which the object owns. All ranks call it once, and have met when it
   // returns.
@@ -84,7 +87,7 @@ class Job {
  private:
   std::string name_of(int node, const std::string& host) const;
   void open_server();
-  Invitation find_server();
+  std::unique_ptr<comm::JobStore> find_server();
   std::vector<int> all_ranks() const;
   Invitation pass_on(const Invitation& own);
   std::vector<NodeFacts> await_all(const NodeFacts& own);

@@ -33,6 +33,7 @@ void each_limit(Limits& limits, const Visit& visit) {
 template <typename Node, typename Visit>
 void each_number_of_node(Node& node, const Visit& visit) {
   each_limit(node.limits, visit);
+  visit("host_max", node.host_bytes_max);
   visit("nvme_free", node.nvme_free_bytes);
   visit("device_free", node.device_free_bytes);
   visit("has_peers", node.has_peers);
@@ -132,6 +133,7 @@ std::string to_text(const JobTerms& terms) {
   json.set("machine", config::to_toml(terms.facts.machine));
   json.set("resume_from", terms.resume_from);
   json.set("run", terms.run);
+  json.set("weights", terms.weights);
   json.set("about_data", terms.data);
   json.set("options", terms.options);
   return json.dump();
@@ -144,6 +146,7 @@ JobTerms parse_terms(const std::string& text) {
   terms.facts.machine = config::parse_machine(reader.text("machine"), "terms of rank 0");
   terms.resume_from = reader.text("resume_from");
   terms.run = reader.text("run");
+  terms.weights = reader.text("weights");
   terms.data = reader.text("about_data");
   terms.options = reader.text("options");
   return terms;
@@ -174,7 +177,9 @@ void take_least_limit(const std::optional<int64_t>& limit, std::optional<int64_t
 
 std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   STRATA_CHECK(!nodes.empty());
-  const auto usable = [](const NodeFacts& node) { return node.limits.usable_bytes(); };
+  const auto usable = [](const NodeFacts& node) {
+    return std::min(node.limits.usable_bytes(), node.host_bytes_max);
+  };
   const auto least = std::ranges::min_element(nodes, {}, usable);
   const int64_t cores = std::ranges::min(nodes, {}, [](const NodeFacts& node) {
                           return node.limits.cores;
@@ -190,6 +195,7 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   }
   if (nodes.size() == 1) return "";
   facts.nvme_bytes_max = facts.nvme_free_bytes;
+  facts.host_bytes_max = std::ranges::min(nodes, {}, &NodeFacts::host_bytes_max).host_bytes_max;
   return fmt::format(
       "machines: {}, and plans are made for the least of each figure: {} of memory, of node {} "
       "({}), and {}",

@@ -16,9 +16,10 @@ struct NodeFacts {
   std::string host;
   std::string processors;  // that the process may use: '1' at the place of each; empty: not known
   config::Limits limits;
-  int64_t nvme_free_bytes = 0;    // of all directories together
-  int64_t device_free_bytes = 0;  // of the rank's GPU; 0: it uses none
-  bool has_peers = false;         // and it can send others memory
+  int64_t host_bytes_max = plan::kNoLimit;  // --host-memory
+  int64_t nvme_free_bytes = 0;              // of all directories together
+  int64_t device_free_bytes = 0;            // of the rank's GPU; 0: it uses none
+  bool has_peers = false;                   // and it can send others memory
 };
 std::string to_text(const NodeFacts& node);
 NodeFacts parse_node(const std::string& text);  // Error (kConfig) when another build wrote it
@@ -37,6 +38,7 @@ struct JobTerms {
   int64_t resumed_step = 0;
   bool lacks_evaluation = false;  // of that step, which is the last
   std::string run;                // the run's nonce
+  std::string weights;            // what distinguishes those that rank 0 begins with
   std::string data;               // about_data() of what rank 0 has read
   std::string options;            // as config::to_json() writes them
 };

@@ -203,10 +203,10 @@ std::string mesh_line(const std::vector<Compared>& compared) {
   if (compared.size() == 1) return fmt::format("mesh     {}, the only one\n", name);
   const Compared& next = compared[1];
   if (!next.refusal.empty()) return fmt::format("mesh     {}, the only one that fits\n", name);
-  const double slower = chosen.report.tokens_per_s() / next.report.tokens_per_s() - 1;
+  const double slower = 1 - next.report.tokens_per_s() / chosen.report.tokens_per_s();
   return fmt::format(
-      "mesh     {}, the fastest of {} that were planned; with the next best, {}, a step takes "
-      "{}{:.0f}% longer, limited by {}\n",
+      "mesh     {}, the fastest of {} that were planned; the next best, {}, is {}{:.0f}% slower, "
+      "limited by {}\n",
       name, compared.size(), next.name, next.is_rough ? "about " : "", 100 * slower,
       next.report.bottleneck);
 }

@@ -47,6 +47,27 @@ int64_t transfer_bytes(const plan::PlanInput& input) {
   return (both ? 2 : 1) * model::transfer_buffer_bytes(*input.spec);
 }
 
+// What a rank stages of others' gradients, sums and activations, by process groups
+// (comm::HostSums): a stretch for each other rank and machine.
+int64_t staging_bytes(const plan::PlanInput& input, const config::Options& options,
+                      const RunFacts& facts) {
+  if (!facts.processes || options.collectives == config::Collectives::kMpi) return 0;
+  int64_t chunk = 0;
+  for (const shard::Chunk& one : shard::make_layout(*input.spec, input.mesh.shards()).chunks) {
+    chunk = std::max(chunk, one.numel);
+  }
+  const int64_t activations =
+      input.shape.rows * input.shape.length * input.spec->architecture.hidden;
+  const auto of_group = [&](int64_t size, int64_t numel) {
+    const int64_t machines = ceil_div(size, ranks_on_node(options, facts));
+    const int64_t part = ceil_div(numel, size) * static_cast<int64_t>(sizeof(float));
+    return size > 1 ? (size - 1 + machines) * std::min(part, kMiB) : 0;
+  };
+  return of_group(input.mesh.shards(), chunk) +
+         of_group(input.mesh.replicate, chunk / input.mesh.gradient_shards()) +
+         of_group(input.mesh.tensor, activations) + of_group(input.mesh.context, activations);
+}
+
 // Of a rank in all its groups, at most: each writes to it by a ring.
 int64_t peers_on_node(const config::Options& options, int64_t ranks_on_node) {
   int64_t peers = 0;
@@ -81,7 +102,9 @@ int64_t all_outside_bytes(const plan::PlanInput& input, const config::Options& o
                           const RunFacts& facts) {
   const int64_t nvme_bytes = input.nvme_budget > 0 ? 18 * input.spec->parameter_count() : 0;
   return outside_bytes(options, facts, nvme_bytes) +
-         ops_of(input) * kOpBytes * ranks_on_node(options, facts) + transfer_bytes(input);
+         (ops_of(input) * kOpBytes + staging_bytes(input, options, facts)) *
+             ranks_on_node(options, facts) +
+         transfer_bytes(input);
 }
 
 int64_t host_budget_for_arenas(const plan::PlanInput& input, const config::Options& options,

@@ -93,7 +93,8 @@ void RankTrainer::run(TrainResult& result) {
 // No rank changes anything before all have loaded the state.
 void RankTrainer::start(int64_t first_step) {
   if (groups_.trainer) groups_.trainer->barrier();
-  if (leads() && job_.events.started) job_.events.started(first_step);
+  const bool is_told = leads() || job_.groups.trainer != nullptr;
+  if (is_told && job_.events.started) job_.events.started(first_step);
   if (leads()) best_.begin(done_step_);
   if (groups_.trainer) groups_.trainer->barrier();
 }

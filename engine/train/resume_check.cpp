@@ -25,10 +25,10 @@ using config::Json;
 
 // They decide which samples a step sees, in which order and with which sums. The recipe and frozen
 // parameters belong to the model's identity, which the reader of the checkpoint compares.
-constexpr std::array<std::string_view, 14> kBreaking = {
+constexpr std::array<std::string_view, 15> kBreaking = {
     "micro_batch",     "accumulate",   "ranks",    "tensor_ranks", "context_ranks",
     "sequence_length", "shuffle",      "seed",     "samples",      "columns",
-    "train_on",        "train_on_end", "as_chats", "bad_records"};
+    "train_on",        "train_on_end", "as_chats", "bad_records",  "reduce_dtype"};
 
 // Where things are, and what a new run in the same place is for. changed_model() compares models.
 // Of shard_ranks it is the number of copies of the state that counts.
@@ -84,6 +84,7 @@ void compare(const std::string& name, const Json& saved, const Json& here, Resum
 
 // Machines have their own paths, memory and networks, and plans are compared.
 bool may_differ_by_rank(const std::string& name) {
+  if (name == "recipe") return false;
   const config::OptionRow* row = config::find_option(name);
   if (row == nullptr) return false;
   const auto is_beside = [&](const char* other) {

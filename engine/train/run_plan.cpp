@@ -41,9 +41,10 @@ bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
 
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   const int64_t usable = facts.limits.usable_bytes();
-  if (is_beyond_machine(options, facts)) return usable;
-  if (options.host_memory > 0) return options.host_memory;
-  return static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
+  if (is_beyond_machine(options, facts)) return std::min(usable, facts.host_bytes_max);
+  if (options.host_memory > 0) return std::min(options.host_memory, facts.host_bytes_max);
+  const auto share = static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
+  return std::min(share, facts.host_bytes_max);
 }
 
 int64_t ranks_on_device(const config::Options& options, const RunFacts& facts) {
@@ -301,16 +302,15 @@ double model_flops_of(const RunPlan& run, const std::vector<plan::PlannedRun>& s
   return sum / static_cast<double>(stages.size());
 }
 
-// Adds a plan that so many ranks have.
-void add_plan(const plan::Plan& plan, const model::ModelSpec& spec, int64_t ranks,
-              PlanTotals& totals) {
+// Adds a plan that so many ranks have, and what they send.
+void add_plan(const plan::Plan& plan, const SentBytes& sent, int64_t ranks, PlanTotals& totals) {
   for (const plan::Op& op : plan.program(plan::ProgramName::kStep).ops) {
     const bool reads = op.lane == plan::Lane::kReadWeights || op.lane == plan::Lane::kReadState;
     if (reads) totals.read_bytes += ranks * op.bytes;
     if (op.lane == plan::Lane::kWrite) totals.write_bytes += ranks * op.bytes;
     if (op.kind == plan::OpKind::kConvert) totals.file_bytes += ranks * op.bytes;
   }
-  totals.sent += plan::sent_bytes(plan, spec, plan::ProgramName::kStep) * ranks;
+  totals.sent += sent;
   for (size_t arena = 0; arena < totals.arena_bytes.size(); ++arena) {
     totals.arena_bytes[arena] += ranks * plan.arenas.bytes[arena];
   }
@@ -358,7 +358,9 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
     run.totals.of_stages.push_back(stage.plan.arenas.bytes);
     if (!facts.only_rank) continue;
     const plan::Mesh& mesh = stage.plan.mesh;
-    add_plan(stage.plan, run.spec_of(mesh.rank), mesh.stage_ranks(), run.totals);
+    add_plan(stage.plan,
+             plan::sent_by_stage(stage.plan, run.spec_of(mesh.rank), plan::ProgramName::kStep),
+             mesh.stage_ranks(), run.totals);
   }
   for (int rank = 0; rank < static_cast<int>(options.ranks); ++rank) {
     if (facts.only_rank && rank != *facts.only_rank) continue;
@@ -366,7 +368,10 @@ RunPlan plan_run(model::ModelSpec spec, const config::Options& options, const Ru
     plan::PlannedRun& stage = best[static_cast<size_t>(input.mesh.stage())];
     const bool first = rank % input.mesh.stage_ranks() == 0;
     run.ranks.push_back(first ? std::move(stage.plan) : plan::build_plan(input, stage.placement));
-    if (!facts.only_rank) add_plan(run.ranks.back(), run.spec_of(rank), 1, run.totals);
+    if (facts.only_rank) continue;
+    const plan::Plan& plan = run.ranks.back();
+    add_plan(plan, plan::sent_bytes(plan, run.spec_of(rank), plan::ProgramName::kStep), 1,
+             run.totals);
   }
   return run;
 }

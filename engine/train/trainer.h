@@ -26,7 +26,7 @@ namespace strata::train {
 // Callbacks during a run, called on rank 0's thread between steps. Any may be empty.
 struct TrainEvents {
   // The state is loaded, everything is allocated, and `first_step` follows. From here on the run
-  // changes files in its directory.
+  // changes files in its directory. Every process of the run calls it.
   std::function<void(int64_t first_step)> started;
   std::function<void(const StepMetrics&)> step;
   // `samples`: the tokens that follow each of the job's prompts; empty without samples.

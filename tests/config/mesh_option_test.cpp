@@ -74,7 +74,7 @@ TEST(MeshOption, SaysWhatIsWrong) {
   says({"--mesh", "tensor=2,tensor=3"}, "tensor is given twice (keep one)");
   says({"--mesh", "shard=1048576,tensor=2"}, "it has too many ranks");
   says({"--ranks", "6", "--mesh", "tensor=4"},
-       "--mesh tensor=4: it has 4 ranks, and --ranks is 6 (leave out shard, or give ranks that");
+       "--mesh tensor=4: it has 4 ranks, and --ranks is 6 (give ranks that divide --ranks)");
   says({"--ranks", "8", "--mesh", "shard=2,tensor=2"}, "it has 4 ranks, and --ranks is 8");
   says({"--mesh", "tensor=2", "--tensor-ranks", "2"}, "--mesh and --tensor-ranks set the same");
 }

@@ -157,6 +157,7 @@ plan::PlanInput hybrid(const model::ModelSpec& spec, test::Draw& draw) {
 // Two copies of two ranks each: on the host and on devices, with homes there.
 TEST_F(Ranks, HybridShardingHasTheLossesOfOneRankWithTheSameBatch) {
   options_.steps = 8;
+  options_.eps = 1e-4;  // with less, rounding decides on the sign of a step where a gradient is 0
   for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     test::Draw draw(70 + seed);

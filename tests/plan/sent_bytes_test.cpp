@@ -77,5 +77,57 @@ TEST(SentBytes, OfStagesAndPayloads) {
   EXPECT_EQ(sent_by_all(input), gradients / 128 * 33 + gradients);
 }
 
+// Ranks of a stage have other remainders, and more or fewer of their group on their machine.
+TEST(SentBytes, OfAStageAreThoseOfItsRanks) {
+  test::Draw draw(5);
+  model::Architecture architecture = test::sliceable_architecture(draw, 2);
+  architecture.heads = architecture.kv_heads = 6;
+  const model::ModelSpec spec = model::build_spec(architecture);
+  const Mesh meshes[] = {{.world = 3, .zero_stage = 0},
+                         {.world = 6, .replicate = 2, .node_ranks = 3},
+                         {.world = 6, .replicate = 3, .node_ranks = 3},
+                         {.world = 6, .tensor = 2, .node_ranks = 3},
+                         {.world = 6, .zero_stage = 0, .context = 3, .node_ranks = 2}};
+  for (const Mesh& mesh : meshes) {
+    SCOPED_TRACE(testing::Message() << mesh.world << " ranks, " << mesh.tensor << " of tensors, "
+                                    << mesh.context << " of context");
+    for (const bool swaps_heads : {false, true}) {
+      PlanInput input;
+      model::ModelSpec slice = model::tensor_slice(spec, {0, mesh.tensor});
+      model::assign_offsets(slice, mesh.shards());
+      input.spec = &slice;
+      input.recipe = Recipe::kFp32;
+      input.shape = {1, 12};
+      input.shape.swaps_heads = swaps_heads && mesh.context > 1;
+      input.mesh = mesh;
+      input.shape.context = mesh.context_part();
+      input.nvme_budget = int64_t{1} << 40;
+      const Plan first = build_plan(input, smallest_placement(input));
+      SentBytes sum;
+      for (int rank = 0; rank < mesh.world; ++rank) {
+        input.mesh.rank = rank;
+        input.shape.context = input.mesh.context_part();
+        const Plan plan = build_plan(input, smallest_placement(input));
+        sum += sent_bytes(plan, slice, ProgramName::kStep);
+      }
+      EXPECT_EQ(sent_by_stage(first, slice, ProgramName::kStep), sum);
+    }
+  }
+}
+
+// Groups of two on machines of three: ranks 2 and 3 are on two machines, and the others wait for
+// them. Where all groups are alike, the rank itself is as slow as any.
+TEST(SentBytes, TheSlowestGroupIsTheOneBetweenMachines) {
+  const Mesh mesh = {.world = 6, .replicate = 3, .node_ranks = 3};
+  const auto own = SentCounter(mesh).of_a_byte(GroupName::kShard);
+  EXPECT_EQ(own, (SentBytes{.within = 1, .between = 0}));
+  const auto slowest = SentCounter::of_slowest(mesh).of_a_byte(GroupName::kShard);
+  EXPECT_EQ(slowest, (SentBytes{.within = 0, .between = 1}));
+  const Mesh even = {.world = 8, .replicate = 4, .node_ranks = 4};
+  for (const GroupName group : {GroupName::kShard, GroupName::kReplicate}) {
+    EXPECT_EQ(SentCounter::of_slowest(even).of_a_byte(group), SentCounter(even).of_a_byte(group));
+  }
+}
+
 }  // namespace
 }  // namespace strata::plan

@@ -28,6 +28,7 @@ TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   NodeFacts node = node_of("a", 4, kGiB);
   node.limits.cgroup_free_bytes = 17;
   node.has_peers = true;
+  node.host_bytes_max = 3 * kGiB;
   const NodeFacts read = parse_node(to_text(node));
   EXPECT_EQ(read.host, "a");
   EXPECT_EQ(read.processors, "1111");
@@ -37,6 +38,7 @@ TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   EXPECT_EQ(read.limits.memlock_bytes, std::nullopt);
   EXPECT_EQ(read.nvme_free_bytes, 100 * kGiB);
   EXPECT_TRUE(read.has_peers);
+  EXPECT_EQ(read.host_bytes_max, 3 * kGiB);
 }
 
 TEST(JobTerms, TermsArriveAsTheyWere) {
@@ -53,6 +55,7 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   terms.resume_from = "run/checkpoints/step-000007";
   terms.resumed_step = 7;
   terms.run = "nonce";
+  terms.weights = "89ab";
   terms.data = "0123";
   terms.options = "{}";
   const JobTerms read = parse_terms(to_text(terms));
@@ -66,6 +69,7 @@ TEST(JobTerms, TermsArriveAsTheyWere) {
   EXPECT_EQ(read.options, "{}");
   EXPECT_EQ(read.resumed_step, 7);
   EXPECT_EQ(read.run, "nonce");
+  EXPECT_EQ(read.weights, "89ab");
 }
 
 TEST(JobTerms, OtherBuildsAreRefused) {
@@ -97,10 +101,17 @@ TEST(JobTerms, TheLeastOfAllMachinesIsTaken) {
   EXPECT_EQ(facts.nvme_free_bytes, 50 * kGiB);
   EXPECT_EQ(facts.nvme_bytes_max, 50 * kGiB);
 
+  nodes[0].host_bytes_max = 3 * kGiB;  // --host-memory
+  EXPECT_EQ(take_least(nodes, facts),
+            "machines: 3, and plans are made for the least of each figure: 3 GiB of memory, of "
+            "node 0 (a), and 2 cores");
+  EXPECT_EQ(facts.host_bytes_max, 3 * kGiB);
+
   RunFacts alone;
   EXPECT_EQ(take_least({nodes.data(), 1}, alone), "");
   EXPECT_EQ(alone.limits.cores, 4);
   EXPECT_EQ(alone.nvme_bytes_max, plan::kNoLimit);
+  EXPECT_EQ(alone.host_bytes_max, plan::kNoLimit);
 }
 
 TEST(JobTerms, RanksOfAMachineHaveTheirProcessorsTogether) {

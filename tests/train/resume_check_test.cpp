@@ -66,6 +66,14 @@ TEST(ResumeCheck, OtherTensorRanksDoNotContinueTheRun) {
   EXPECT_TRUE(changed_options(about(sliced), sliced).breaking.empty());
 }
 
+TEST(ResumeCheck, GradientsThatAreSentOtherwiseDoNotContinueTheRun) {
+  config::Options rounded = ranks_of(2, 0);
+  rounded.reduce_dtype = Payload::kBF16;
+  const auto changes = changed_options(about(ranks_of(2, 0)), rounded);
+  EXPECT_EQ(changes.breaking, std::vector<std::string>{"--reduce-dtype bf16 (checkpoint: fp32)"});
+  EXPECT_TRUE(changes.allowed.empty());
+}
+
 TEST(ResumeCheck, OtherContextRanksDoNotContinueTheRun) {
   config::Options parts = ranks_of(2, 0);
   parts.context_ranks = 2;
