@@ -170,6 +170,7 @@ std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
   if (started->launcher > 0) end_with(started->launcher);
   train::MeetingPlace place = {
       .rank = started->rank, .ranks = started->ranks, .ranks_on_node = started->ranks_on_node};
+  place.launcher = started->launcher;
   place.deadline_s = deadline_of_environment(place.deadline_s);
   place.collectives = options.collectives;
   place.plugin_path = options.plugin_path;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,12 +32,14 @@ constexpr auto kListenAgain = std::chrono::milliseconds(20);
 
 constexpr const char* kTermsKey = "job/terms";  // how many parts they have
 constexpr size_t kTermsPart = size_t{512} << 10;
-constexpr const char* kEndKey = "job/end";
 constexpr const char* kMarkKey = "job/mark";
 constexpr const char* kNetworkKey = "job/network";  // whether it is measured
 
 std::string part_key(size_t part) {
   return fmt::format("job/terms/{}", part);
+}
+std::string end_key(int rank) {
+  return fmt::format("job/end/{}", rank);
 }
 std::string node_key(int rank) {
   return fmt::format("job/node/{}", rank);
@@ -295,9 +298,25 @@ JobTerms Job::take() {
 }
 
 void Job::end() {
-  if (leads()) return store_->set(kEndKey, "");
-  constexpr double kAnyExportS = 1e6;  // a rank 0 that has ended or hangs is noticed before
-  store_->get(kEndKey, kAnyExportS, 0);
+  constexpr double kAnyTimeS = 1e6;  // a rank that has ended or hangs is noticed before
+  std::string lost;
+  if (place_.launcher != 0 && getppid() != place_.launcher) {
+    lost = fmt::format(
+        "launch: the process that started rank {} is gone: the run was stopped, and "
+        "can be resumed",
+        rank());
+  }
+  if (leads()) {
+    for (int r = 1; r < ranks(); ++r) {
+      const std::string text = store_->get(end_key(r), kAnyTimeS, r);
+      if (lost.empty()) lost = text;
+    }
+    store_->set(end_key(0), lost);
+  } else {
+    store_->set(end_key(rank()), lost);
+    lost = store_->get(end_key(0), kAnyTimeS, 0);
+  }
+  if (!lost.empty()) throw Error(ErrorCode::kPeer, lost);
 }
 
 std::unique_ptr<comm::Group> Job::connect(comm::ExchangeOptions group) {

@@ -35,6 +35,7 @@ struct MeetingPlace {
   int rank = 0;
   int ranks = 1;
   int ranks_on_node = 1;
+  int launcher = 0;         // the parent process, whose end ends the run; 0: any may be the parent
   double deadline_s = 300;  // in which all come
   config::Collectives collectives = config::Collectives::kTcp;
   std::string plugin_path = {};  // the folder of plugins; empty: the usual places
@@ -73,8 +74,9 @@ class Job {
 
   void give(const JobTerms& terms);  // rank 0
   JobTerms take();                   // all others; waits for rank 0
-  // All ranks call it at the end of the run; others wait there for rank 0, which writes the model.
-  // So whoever starts ranks again has all of them, also when it is then that rank 0 ends.
+  // All ranks call it at the end of the run and wait there for each other, and for rank 0 to write
+  // the model. So whoever starts ranks again has all of them, also when one fails there. Throws
+  // Error (kPeer) on all where a launching process is gone, which had the run stop.
   void end();
 
   // The groups of a run's mesh, which the object owns. All ranks call it once, and have met when it

@@ -72,5 +72,19 @@ TEST_F(LaunchAgreement, NoMachineSucceedsWhereTheModelIsNotWritten) {
   EXPECT_EQ(second.wait(), 4) << second.err();
 }
 
+// Its ranks are asked to end, and write a checkpoint with all others.
+TEST_F(LaunchAgreement, ALaunchingProcessThatIsKilledStopsTheRunAndIsNamed) {
+  const Nodes nodes;
+  const Arguments command = train("run", {"--steps", "1000000"});
+  Process second(node(nodes, 1, command), here());
+  Process first(node(nodes, 0, command), here());
+  ASSERT_TRUE(first.prints("step 1/")) << first.err();
+  second.kill(SIGKILL);
+  EXPECT_EQ(first.wait(), 4) << first.err();
+  EXPECT_NE(first.err().find("the process that started rank 1 is gone"), std::string::npos)
+      << first.err();
+  EXPECT_FALSE(std::filesystem::is_empty(sandbox_ / "run/checkpoints"));
+}
+
 }  // namespace
 }  // namespace strata::cli::test
