@@ -67,24 +67,24 @@ void require_use(const MachineNeeds& needs) {
     return;
   }
   if (machines_to_start(needs.nodes - 1, needs).nodes > 0) return;
+  const auto refuse = [&](const std::string& groups) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--min-ranks {}: fewer than {} machines with {} each cannot form "
+                            "groups of {}",
+                            needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"), groups));
+  };
   if (needs.ranks % needs.same_data_ranks != 0) {
-    throw Error(
-        ErrorCode::kUsage,
-        fmt::format("--min-ranks {}: fewer than {} machines with {} each cannot form groups of "
-                    "{} for --tensor-ranks, --context-ranks and --pipeline-ranks (leave "
+    refuse(
+        fmt::format("{} for --tensor-ranks, --context-ranks and --pipeline-ranks (leave "
                     "--min-ranks out)",
-                    needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
                     needs.same_data_ranks));
   }
   MachineNeeds one_copy = needs;
   one_copy.shard_ranks = 0;
   if (machines_to_start(needs.nodes - 1, one_copy).nodes > 0) {
-    throw Error(
-        ErrorCode::kUsage,
-        fmt::format("--min-ranks {}: fewer than {} machines with {} each cannot form groups of "
-                    "{} that share a copy of the state (lower --shard-ranks or shard of "
-                    "--mesh, or leave --min-ranks out)",
-                    needs.min_ranks, needs.nodes, counted(needs.ranks, "rank"),
+    refuse(
+        fmt::format("{} that share a copy of the state (lower --shard-ranks or shard of --mesh, "
+                    "or leave --min-ranks out)",
                     counted(needs.shard_ranks, "rank")));
   }
   throw Error(
@@ -148,13 +148,13 @@ RanksEnd LaunchedRun::start(const MachineAnswer& answer) {
   const StartedRank first = {.rank = static_cast<int>(answer.node * launch_.ranks),
                              .ranks = static_cast<int>(ranks),
                              .ranks_on_node = static_cast<int>(launch_.ranks)};
-  const MeetingDirectory meeting;
+  std::optional<MeetingDirectory> meeting;
   LaunchedJob job = {.rendezvous = launch_.rendezvous,
                      .secret_file = launch_.secret_file,
                      .interface = launch_.interface,
                      .deadline_s = launch_.rendezvous_deadline};
   if (meets_) job.deadline_s = std::min(job.deadline_s, kRanksMeetS);
-  if (launch_.nodes == 1) job = {.meeting = meeting.path()};
+  if (launch_.nodes == 1) job = {.meeting = meeting.emplace().path()};
   was_started_ = true;
   return launcher_.run(run_.arguments({.ranks = ranks,
                                        .accumulate = answer.accumulate,

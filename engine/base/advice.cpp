@@ -53,4 +53,8 @@ const char* usual_advice(int errno_value) {
   }
 }
 
+bool lacks_descriptors(int errno_value) {
+  return errno_value == EMFILE || errno_value == ENFILE;
+}
+
 }  // namespace strata

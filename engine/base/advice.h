@@ -14,4 +14,7 @@ std::string with_advice(const std::string& cause, std::string_view advice);
 // Empty for errors of networks, because only the caller knows who is at the other end.
 const char* usual_advice(int errno_value);
 
+// Whether the cause is that the process or the system has no more open files.
+bool lacks_descriptors(int errno_value);
+
 }  // namespace strata

@@ -33,8 +33,8 @@ std::string text_of(const std::exception_ptr& failure) {
 Error system_error(ErrorCode code, const std::string& what, int errno_value,
                    const std::string& advice) {
   // Advice about an object does not help where the process has no more files.
-  const bool is_limit = errno_value == EMFILE || errno_value == ENFILE;
-  const std::string way_out = advice.empty() || is_limit ? usual_advice(errno_value) : advice;
+  const bool is_usual = advice.empty() || lacks_descriptors(errno_value);
+  const std::string way_out = is_usual ? usual_advice(errno_value) : advice;
   std::string text = what + ": " + std::strerror(errno_value);
   if (!way_out.empty()) text += " (" + way_out + ")";
   return Error(code, text);

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <list>
 #include <map>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/advice.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -132,12 +132,10 @@ class JobServer::Loop {
   void welcome_strangers() {
     Socket socket = accept_one(listener_);
     listen_pause_ = socket.fd() < 0;  // there is no descriptor: not at once again
-    if (listen_pause_ && (errno == EMFILE || errno == ENFILE) && !said_lack_) {
+    if (listen_pause_ && lacks_descriptors(errno) && !said_lack_) {
       said_lack_ = true;
-      log(LogLevel::kWarning,
-          fmt::format("rendezvous: {}: cannot accept ranks: {} (raise the limit of open files: "
-                      "ulimit -n)",
-                      address_, std::strerror(errno)));
+      const std::string what = fmt::format("rendezvous: {}: cannot accept ranks", address_);
+      log(LogLevel::kWarning, system_error(ErrorCode::kIo, what, errno).what());
     }
     const auto is_stranger = [](const Connection& one) { return one.rank < 0 && !one.over; };
     for (int i = 0; socket.fd() >= 0; socket = accept_one(listener_)) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/base/advice.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/comm/job_connection.h"
@@ -167,13 +168,13 @@ class Meeting {
   // Strangers may have taken the descriptors, but not for long.
   void require_descriptor(int error) {
     constexpr double kLackS = 10;
-    if (error != EMFILE && error != ENFILE) return;
+    if (!lacks_descriptors(error)) return;
     if (lacks_since_s_ == 0) lacks_since_s_ = now_s();
     if (now_s() - lacks_since_s_ < kLackS) return;
     throw system_error(ErrorCode::kIo,
                        fmt::format("connect: rank {}: cannot accept the other ranks of group {}",
                                    rank_of(own_place_), options_.name),
-                       error, "raise the limit of open files: ulimit -n");
+                       error);
   }
 
   // Returns whether the connection is no stranger's any more: it is a caller's, or to be closed.

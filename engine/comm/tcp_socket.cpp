@@ -20,6 +20,7 @@
 #include <cstring>
 #include <memory>
 
+#include "engine/base/advice.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 
@@ -260,10 +261,8 @@ Socket connect_to(const Endpoint& endpoint, double deadline_s) {
     set_up(socket);
     return socket;
   }
-  const bool lacks_descriptors = error == EMFILE || error == ENFILE;
-  throw system_error(lacks_descriptors ? ErrorCode::kIo : ErrorCode::kPeer,
-                     fmt::format("cannot connect: {}:{}", endpoint.host, endpoint.port), error,
-                     lacks_descriptors ? "raise the limit of open files: ulimit -n" : "");
+  throw system_error(lacks_descriptors(error) ? ErrorCode::kIo : ErrorCode::kPeer,
+                     fmt::format("cannot connect: {}:{}", endpoint.host, endpoint.port), error);
 }
 
 bool wait_until_ready(const Socket& socket, bool to_write, double deadline_s) {

@@ -62,8 +62,8 @@ std::string host_of(const std::string& interface);
 // The next connection that waits; none when there is none, or no descriptor for it.
 Socket accept_one(const Socket& listener);
 // A connection to one of the addresses that the host has. Failure: Error (kConfig) when the host
-// has none, else Error (kPeer), also when the name service does not answer now. Resolving the name
-// takes as long as the system's resolver does.
+// has none, Error (kIo) without a descriptor, else Error (kPeer), also when the name service does
+// not answer now. Resolving the name takes as long as the system's resolver does.
 Socket connect_to(const Endpoint& endpoint, double deadline_s);
 
 // For poll(); a descriptor of -1 is left out.

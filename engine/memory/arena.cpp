@@ -26,21 +26,23 @@ namespace {
 constexpr int64_t kHugePageBytes = 2 * kMiB;
 
 // Makes every page present. Kernels before 5.14 do not know the advice: then each page is written.
-// The thread takes signals between pieces, as many GiB take a while.
-void populate(std::byte* data, int64_t bytes) {
+bool populate(std::byte* data, int64_t bytes) {
+  if (madvise(data, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
+  for (int64_t offset = 0; offset < bytes; offset += kPageBytes) {
+    static_cast<volatile std::byte*>(data)[offset] = std::byte{0};
+  }
+  return true;
+}
+
+// In pieces, because many GiB take a while, and a thread takes no signal within one call.
+void populate_all(std::byte* data, int64_t bytes) {
   constexpr int64_t kPieceBytes = 64 * kMiB;
   for (int64_t done = 0; done < bytes; done += kPieceBytes) {
-    std::byte* const piece = data + done;
-    const int64_t length = std::min(kPieceBytes, bytes - done);
-    if (madvise(piece, static_cast<size_t>(length), MADV_POPULATE_WRITE) == 0) continue;
-    if (errno != EINVAL) {
-      throw system_error(ErrorCode::kDoesNotFit,
-                         fmt::format("cannot commit {} of host memory", format_bytes(bytes)), errno,
-                         "lower --host-memory");
-    }
-    for (int64_t offset = 0; offset < length; offset += kPageBytes) {
-      static_cast<volatile std::byte*>(piece)[offset] = std::byte{0};
-    }
+    if (populate(data + done, std::min(kPieceBytes, bytes - done))) continue;
+    throw system_error(ErrorCode::kDoesNotFit,
+                       fmt::format("cannot commit {} of host memory", format_bytes(bytes)), errno,
+                       "lower --host-memory");
   }
 }
 
@@ -92,7 +94,7 @@ Arena::Arena(int64_t bytes, int numa_node) : bytes_(round_up(bytes, kPageBytes))
     madvise(data_, length, MADV_HUGEPAGE);
     madvise(data_, length, MADV_DONTDUMP);
     prefer_node(data_, length, numa_node);
-    populate(data_, bytes_);
+    populate_all(data_, bytes_);
   } catch (...) {
     release();
     throw;

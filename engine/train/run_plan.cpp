@@ -41,10 +41,11 @@ bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
 
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   const int64_t usable = facts.limits.usable_bytes();
-  if (is_beyond_machine(options, facts)) return std::min(usable, facts.host_bytes_max);
-  if (options.host_memory > 0) return std::min(options.host_memory, facts.host_bytes_max);
-  const auto share = static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
-  return std::min(share, facts.host_bytes_max);
+  const int64_t own = is_beyond_machine(options, facts) ? usable
+                      : options.host_memory > 0
+                          ? options.host_memory
+                          : static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
+  return std::min(own, facts.host_bytes_max);
 }
 
 int64_t ranks_on_device(const config::Options& options, const RunFacts& facts) {
