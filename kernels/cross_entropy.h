@@ -20,7 +20,8 @@
 //   w         [V, C]  T    in    T = f32, bf16 or f16, dense
 //   targets   [N]     i32  in    -1: the row does not count; otherwise in [0, V), checked
 //   loss_sum  [1]     f64  out   overwritten; rows summed in ascending order
-//   dh        [N, C]  I    out   overwritten; may be h; null: forward only (dw must be null too)
+//   dh        [N, C]  I    out   overwritten; may be h; null: forward only (dw must be null too);
+//                                f32 where ranks add it
 //   dw        [V, C]  f32  out   null for a frozen weight
 //   accumulate                   dw is added to; otherwise overwritten
 //   N = rows, C = cols, V = vocabulary

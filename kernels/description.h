@@ -20,7 +20,6 @@ struct DeviceDescription {
   int threads = 1;  // that run its kernels
   DType interior = DType::kF32;
   bool contexts = true;  // attention takes queries of a part of a sequence (kernels/context.h)
-  bool row_sums = true;  // norms take sums of other ranks' columns (kernels/norm.h)
   bool peers = false;    // in this run the ranks' devices send each other memory (kernels/peers.h)
 
   // Limits of its ops. The width of an activation's row is a multiple of column_multiple.
@@ -35,8 +34,7 @@ inline DeviceDescription describe_cuda(DType weights) {
           .discrete = true,
           .kernels = KernelSet::kCuda,
           .interior = weights,
-          .contexts = false,
-          .row_sums = false};
+          .contexts = false};
 }
 
 // Of the workspaces of its ops (workspace.h).

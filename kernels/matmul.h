@@ -16,7 +16,7 @@
 //   m = rows (tokens), n = outputs, k = inputs; all > 0
 //   w, bias          T    in    row-major, dense, T = f32, bf16 or f16
 //   x, dy            I    in    row-major; *_stride = elements between rows, 0 means dense
-//   y, dx            I    out   as x and dy; must not overlap any input
+//   y, dx            I    out   as x and dy, or f32, which ranks add; must not overlap any input
 //   dw, dbias        f32  out   dense; dbias null when there is no bias
 //   accumulate       the result is added to the output; otherwise it overwrites it
 //   by_row           the bits of a row of y depend on that row of x and on w alone, not on m; also

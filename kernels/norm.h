@@ -30,7 +30,7 @@
 //   X = I where `inside` is set, else T; I: kernels/interior.h
 //
 // Where ranks have columns of each row (G = 1), means are over `whole_cols` columns of all, and the
-// sum of a row, of x^2 or of g*n, is made of those of all ranks (DeviceDescription::row_sums):
+// sum of a row, of x^2 or of g*n, is made of those of all ranks:
 //
 //   own_sums [N]       f32   out     sums of own columns, and nothing else; null: all of the above
 //   all_sums [N]       f32   in      sums of all columns; null: C are all

@@ -24,8 +24,9 @@ namespace strata::exec {
 //   grad_output      gradient of `output`; grad_input may be the same buffer, or null: not wanted
 //   interior         Footprint::interior_bytes; backward leaves nothing of use in it
 //   rows             [N, C] of a tensor slice: `input` of all ranks
-//   row_grads        the same of the gradient of `output`, or f32 of the branch where Parts::
-//                    norms_branch: the last part of backward writes own ones, others read all
+//   row_grads        the same of the gradient of `output`, or, where Parts::norms_branch, of the
+//                    branch in the device's interior type: the last part of backward writes own
+//                    ones, others read all
 //   branch           [N, C] f32 of a tensor slice: what the ranks of a tensor group sum between
 //                    them. One part writes all, and the next reads the sums of own rows. Forward:
 //                    the branch's last product, null where a call does not want it, or rows of the
@@ -33,9 +34,10 @@ namespace strata::exec {
 //                    head's norm's output
 //   scores           [ranks, N, 3] f32 of a tensor slice (kernels/cross_entropy.h). Part 0 of the
 //                    loss writes own ones, part 1 reads all
-//   projected        [N, (H+2K)D] f32, where Parts::sums_norms: part 0 of forward writes q, k and v
-//                    of own heads, and the branch's reads them. In backward the part of attention
-//                    writes the gradients of normed q and k, and of v, and the next reads them
+//   projected        [N, (H+2K)D] in the device's interior type, where Parts::sums_norms: part 0 of
+//                    forward writes q, k and v of own heads, and the branch's reads them. In
+//                    backward the part of attention writes the gradients of normed q and k, and of
+//                    v, and the next reads them
 //   norm_sums        [2, N] f32 of q and k, where Parts::sums_norms: the former part writes those
 //                    of own heads (kernels/norm.h), the latter reads those of all ranks
 //   keys             [ranks, N, 2KD] f32, where context ranks share keys: k and v of each token.
@@ -74,7 +76,7 @@ struct SegmentCall {
   void* row_grads = nullptr;
   float* branch = nullptr;
   float* scores = nullptr;
-  float* projected = nullptr;
+  void* projected = nullptr;
   float* norm_sums = nullptr;
   float* keys = nullptr;
   float* key_grads = nullptr;

@@ -255,8 +255,9 @@ void finish_branch(const SegmentContext& context, std::byte* interior) {
   if (context.architecture.block.post_norm) {
     const Interior unnormed = context.part(interior, context.layout.unnormed);
     if (context.parts.sums_branch) {
-      context.queue.copy(unnormed.data, branch.data,
-                         context.own_count() * bytes_of(context.interior));
+      context.ops.cast(
+          context.queue,
+          {.dtype = DType::kF32, .count = context.own_count(), .x = branch.data, .y = unnormed});
     }
     branch = context.workspace(context.layout.normed);
     context.ops.rms_norm_forward(context.queue,

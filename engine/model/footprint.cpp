@@ -137,9 +137,9 @@ int64_t swapped_attended_bytes(const Architecture& a, const BatchShape& shape, D
   return shape.tokens() * a.heads * a.head_size / shape.context.ranks * bytes_of(interior);
 }
 
-int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape) {
+int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape, DType interior) {
   const Architecture& a = spec.architecture;
-  return shape.tokens() * (a.heads + 2 * a.kv_heads) * a.head_size * int64_t{4};
+  return shape.tokens() * (a.heads + 2 * a.kv_heads) * a.head_size * bytes_of(interior);
 }
 
 int64_t norm_sum_bytes(const BatchShape& shape) {
@@ -183,8 +183,17 @@ RowRange own_rows(const ModelSpec& spec, const BatchShape& shape, int64_t tokens
   return {first, std::clamp<int64_t>(tokens - first, 0, most)};
 }
 
+namespace {
+
+// Of own rows of a tensor [N, C].
+int64_t own_row_bytes(const ModelSpec& spec, const BatchShape& shape, DType type) {
+  return most_rows(spec, shape) * spec.architecture.hidden * bytes_of(type);
+}
+
+}  // namespace
+
 int64_t row_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
-  return most_rows(spec, shape) * spec.architecture.hidden * bytes_of(weight_dtype(recipe));
+  return own_row_bytes(spec, shape, weight_dtype(recipe));
 }
 
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe) {
@@ -192,13 +201,13 @@ int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe re
 }
 
 int64_t row_gradient_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
-                           Recipe recipe) {
+                           Recipe recipe, DType interior) {
   const bool inside = parts_of(spec, shape, segment).norms_branch;
-  return inside ? branch_bytes(spec, shape) : row_bytes(spec, shape, recipe);
+  return own_row_bytes(spec, shape, inside ? interior : weight_dtype(recipe));
 }
 
 int64_t branch_bytes(const ModelSpec& spec, const BatchShape& shape) {
-  return most_rows(spec, shape) * spec.architecture.hidden * int64_t{4};
+  return own_row_bytes(spec, shape, DType::kF32);
 }
 
 int64_t norm_workspace_bytes(int64_t numel, int64_t ranges,
@@ -240,16 +249,13 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
                    const kernels::DeviceDescription& device) {
   kernels::require_possible(device);
   const bool norms_heads = spec.architecture.block.qk_norm == QkNorm::kProjection;
-  if (spec.tensor.ranks > 1 && norms_heads && (shape.context.ranks > 1 || !device.row_sums)) {
+  if (spec.tensor.ranks > 1 && norms_heads && shape.context.ranks > 1) {
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("tensor-ranks: {}: this model has norms over all heads of q and k, "
-                    "whose sums {}",
-                    spec.tensor.ranks,
-                    device.row_sums ? "context ranks do not exchange (leave --tensor-ranks or "
-                                      "--context-ranks out)"
-                                    : "the kernels of the device do not exchange (leave "
-                                      "--tensor-ranks out, or use --device cpu)"));
+        fmt::format("tensor-ranks: {}: this model has norms over all heads of q and k, whose "
+                    "sums context ranks do not exchange (leave --tensor-ranks or "
+                    "--context-ranks out)",
+                    spec.tensor.ranks));
   }
   const Architecture& a = spec.architecture;
   const bool can_swap = can_swap_heads(a, shape.context.ranks);
@@ -283,12 +289,6 @@ void require_taken(const ModelSpec& spec, const BatchShape& shape,
   };
   if (a.head_size > device.head_size_max) {
     refuse("head size", a.head_size, fmt::format("at most {}", device.head_size_max));
-  }
-  if (spec.tensor.ranks > 1 && device.interior != DType::kF32) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("tensor-ranks: {}: device {} can add over ranks in fp32 alone (give "
-                            "--recipe fp32, or leave --tensor-ranks out)",
-                            spec.tensor.ranks, device.name));
   }
   require_multiple("head size", a.head_size, device.head_size_multiple);
   require_multiple("hidden size", a.hidden, device.column_multiple);

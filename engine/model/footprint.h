@@ -115,9 +115,9 @@ int64_t swapped_head_bytes(const Architecture& architecture, const BatchShape& s
 int64_t swapped_attended_bytes(const Architecture& architecture, const BatchShape& shape,
                                DType interior);
 
-// Bytes of q, k and v of own heads of one micro-batch, [N, (H+2K)D] f32, and of the sums of the
-// norms of q and k, [2, N] f32, where Parts::sums_norms.
-int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape);
+// Bytes of q, k and v of own heads of one micro-batch, [N, (H+2K)D] in the device's interior type,
+// and of the sums of the norms of q and k, [2, N] f32, where Parts::sums_norms.
+int64_t projected_bytes(const ModelSpec& spec, const BatchShape& shape, DType interior);
 int64_t norm_sum_bytes(const BatchShape& shape);
 
 // The number of RoPE tables of a model (0, 1, or 2 when windowed layers have their own), and the
@@ -159,9 +159,10 @@ RowRange own_rows(const ModelSpec& spec, const BatchShape& shape, int64_t tokens
 // to pages; and without that, as one part of the rows of all tensor ranks.
 int64_t boundary_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
 int64_t row_bytes(const ModelSpec& spec, const BatchShape& shape, Recipe recipe);
-// The same of the gradient of the branch, or of the output, of a segment.
+// The same of the gradient of the output of a segment, or of its branch, in the device's interior
+// type, where Parts::norms_branch.
 int64_t row_gradient_bytes(const ModelSpec& spec, int segment, const BatchShape& shape,
-                           Recipe recipe);
+                           Recipe recipe, DType interior);
 // The same of a branch, f32.
 int64_t branch_bytes(const ModelSpec& spec, const BatchShape& shape);
 

@@ -177,7 +177,8 @@ void lay_out_interiors(const PlanInput& input, const Ground& ground, const Place
     map.branch = take(model::branch_bytes(spec, input.shape), "sums over tensor ranks");
     map.scores = take(model::own_score_bytes(input.shape), "scores of tensor ranks");
     if (sums_norms(input)) {
-      map.projected = pack.take(compute, model::projected_bytes(spec, input.shape), kNormPurpose);
+      map.projected = pack.take(
+          compute, model::projected_bytes(spec, input.shape, input.device.interior), kNormPurpose);
       map.norm_sums = pack.take(compute, model::norm_sum_bytes(input.shape), kNormPurpose);
     }
   }

@@ -59,7 +59,8 @@ int64_t boundary_tensor_bytes(const PlanInput& input) {
 int64_t most_row_gradient_bytes(const PlanInput& input) {
   int64_t most = 0;
   for (int s = 0; s < static_cast<int>(input.spec->segments.size()); ++s) {
-    most = std::max(most, model::row_gradient_bytes(*input.spec, s, input.shape, input.recipe));
+    most = std::max(most, model::row_gradient_bytes(*input.spec, s, input.shape, input.recipe,
+                                                    input.device.interior));
   }
   return most;
 }

@@ -128,7 +128,7 @@ enum class ValueKind : uint8_t {
   kKeys,                // [ranks, N, 2KD] f32 of attention `segment`; `reduced` = 1: of all ranks
   kKeyGradient,         // of these keys and values; `reduced`
   kScores,              // [ranks, N, 3] f32 of the head's logits; `reduced` = 1: of all ranks
-  kProjected,           // [N, (H+2K)D] f32 of attention `segment`: q, k and v before their norms
+  kProjected,           // [N, (H+2K)D] of attention `segment`: q, k and v before their norms
   kProjectedGradient,   // the same of the gradients of normed q and k, and of v
   kNormSums,      // [2, N] f32 of the norms of q and k, or of their backward; `reduced` = 1: of
                   // all ranks

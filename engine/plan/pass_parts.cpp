@@ -23,6 +23,7 @@ PassOrder::Shared PassOrder::place_of(ValueKind kind, int segment) const {
   using enum ValueKind;
   const model::ModelSpec& spec = *input_.spec;
   const model::BatchShape& shape = input_.shape;
+  const DType interior = input_.device.interior;
   const auto of_slices = [&](int64_t offset, int64_t own) {
     return Shared{offset, own, spec.tensor.rank, spec.tensor.ranks};
   };
@@ -45,10 +46,10 @@ PassOrder::Shared PassOrder::place_of(ValueKind kind, int segment) const {
                        model::row_bytes(spec, shape, input_.recipe));
     case kRowGradient:
       return of_slices(map_.row_gradient,
-                       model::row_gradient_bytes(spec, segment, shape, input_.recipe));
+                       model::row_gradient_bytes(spec, segment, shape, input_.recipe, interior));
     case kProjected:
     case kProjectedGradient:
-      return {.offset = map_.projected, .own = model::projected_bytes(spec, shape)};
+      return {.offset = map_.projected, .own = model::projected_bytes(spec, shape, interior)};
     case kNormSums:
       return {.offset = map_.norm_sums, .own = model::norm_sum_bytes(shape)};
     default: {

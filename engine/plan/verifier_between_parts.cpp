@@ -65,7 +65,8 @@ class BetweenParts : PassCheck {
   }
 
   void check_projected(ValueKind kind, bool writes, bool reads) {
-    const Range all = {0, model::projected_bytes(facts_.spec, facts_.plan.shape)};
+    const Range all = {
+        0, model::projected_bytes(facts_.spec, facts_.plan.shape, facts_.plan.device.interior)};
     check_shared(Mode::kWrite, kind, 0, writes, all);
     check_shared(Mode::kRead, kind, 0, reads, all);
   }

@@ -147,8 +147,8 @@ int64_t Facts::extent(const Value& value) const {
     case ValueKind::kBranchGradient:
       return spec.tensor.ranks * model::branch_bytes(spec, plan.shape);
     case ValueKind::kRowGradient:
-      return spec.tensor.ranks *
-             model::row_gradient_bytes(spec, value.segment, plan.shape, plan.recipe);
+      return spec.tensor.ranks * model::row_gradient_bytes(spec, value.segment, plan.shape,
+                                                           plan.recipe, plan.device.interior);
     case ValueKind::kKeys:
     case ValueKind::kKeyGradient:
       return plan.shape.context.ranks * model::own_key_bytes(spec, plan.shape);
@@ -162,7 +162,7 @@ int64_t Facts::extent(const Value& value) const {
              model::swapped_attended_bytes(spec.architecture, plan.shape, plan.device.interior);
     case ValueKind::kProjected:
     case ValueKind::kProjectedGradient:
-      return model::projected_bytes(spec, plan.shape);
+      return model::projected_bytes(spec, plan.shape, plan.device.interior);
     case ValueKind::kNormSums:
       return model::norm_sum_bytes(plan.shape);
     case ValueKind::kNormGradient:

@@ -76,6 +76,33 @@ TEST_F(CudaPlacements, ChangeNoBit) {
   }
 }
 
+// They add what is f32, whatever the type of interiors; norms over all heads add sums of rows.
+TEST_F(CudaPlacements, TensorRanksOfEachFamilyHaveTheLossesOfOneRank) {
+  test::FakeGpu::configure("pageable=0 devices=2");
+  options_.steps = 3;
+  uint64_t seed = 700;
+  for (const model::Family& family : model::families()) {
+    for (const Recipe recipe : {Recipe::kFp32, Recipe::kBf16}) {
+      SCOPED_TRACE(std::string(family.model_type) + ", " + std::string(name_of(recipe)));
+      test::Draw draw(++seed);
+      const model::ModelSpec whole =
+          test::random_spec_of(draw, test::sliceable_architecture_of(draw, family, 2), 1, true);
+      plan::PlanInput plain = test::random_input(draw, whole, 1);
+      plain.recipe = recipe;
+      plain.device.discrete = false;
+      plan::PlanInput input = on_gpu(plain);
+      input.mesh.tensor = input.mesh.world = 2;
+      model::ModelSpec slice = model::tensor_slice(whole, {0, 2});
+      model::assign_offsets(slice, input.mesh.shards());
+      plan::PlanInput of_slice = input;
+      of_slice.spec = &slice;
+      const plan::Placement placement = test::random_placement(draw, of_slice);
+      expect_close(test::small_run_on_ranks(input, {placement}, options_),
+                   test::small_run(plain, test::all_in_memory(plain), options_), recipe);
+    }
+  }
+}
+
 TEST_F(CudaPlacements, ProfilersSeeEachOpWithItsSegment) {
   test::Draw draw(3);
   const model::ModelSpec spec = test::random_spec(draw, 1, false);

@@ -144,7 +144,7 @@ TEST_F(Context, RanksSwapHeadsOnADeviceThatTakesNoParts) {
     plan::PlanInput input = input_of(draw, whole, 2, 1);
     input.recipe = Recipe::kBf16;
     input.device.discrete = true;
-    input.device.contexts = input.device.row_sums = false;
+    input.device.contexts = false;
     input.device.kernels = kernels::KernelSet::kRef;
     input.device.interior = DType::kBF16;
     EXPECT_THROW(plan::smallest_placement(input), Error) << "keys of parts";

@@ -42,13 +42,19 @@ class Tensor : public ::testing::Test {
     return test::random_placement(draw, of_slice);
   }
 
+  // One rank of the cpu with the same batch.
+  static plan::PlanInput alone(plan::PlanInput input) {
+    input.shape.rows *= input.mesh.data_ranks();
+    input.mesh = {};
+    input.device.discrete = false;
+    input.device.interior = DType::kF32;
+    return input;
+  }
+
   void expect_losses_of_one_rank(test::Draw& draw, const plan::PlanInput& input) {
     const test::RunResult result = small_run_on_ranks(input, {placement_of(draw, input)}, options_);
-    plan::PlanInput alone = input;
-    alone.mesh = {};
-    alone.shape.rows *= input.mesh.data_ranks();
-    alone.device.discrete = false;
-    test::expect_losses_near(result, small_run(alone, plan::smallest_placement(alone), options_));
+    const plan::PlanInput one = alone(input);
+    test::expect_losses_near(result, small_run(one, plan::smallest_placement(one), options_));
   }
 
   const test::TemporaryDirectory directory_;
@@ -85,6 +91,29 @@ TEST_F(Tensor, RanksOfEachFamilyHaveTheLossesOfOneRank) {
       input.recipe = Recipe::kFp32;
       expect_losses_of_one_rank(draw, input);
     }
+  }
+}
+
+// As GPUs are: what is inside a segment is narrow, but for what ranks add.
+TEST_F(Tensor, RanksOfADeviceWithInteriorsInBf16HaveAboutTheLossesOfOneRank) {
+  options_.steps = 2;
+  options_.eps = 1e-4;
+  uint64_t seed = 450;
+  for (const model::Family& family : model::families()) {
+    SCOPED_TRACE(family.model_type);
+    test::Draw draw(++seed);
+    const model::ModelSpec whole =
+        test::random_spec_of(draw, test::sliceable_architecture_of(draw, family, 2), 1, true);
+    plan::PlanInput input = input_of(draw, whole, 2);
+    input.recipe = Recipe::kBf16;
+    input.device.discrete = true;
+    input.device.kernels = kernels::KernelSet::kRef;
+    input.device.interior = DType::kBF16;
+    const test::RunResult result = small_run_on_ranks(input, {placement_of(draw, input)}, options_);
+    const plan::PlanInput one = alone(input);
+    const test::RunResult expected = small_run(one, plan::smallest_placement(one), options_);
+    EXPECT_NEAR(result.losses[0], expected.losses[0], 1.0 / 256);
+    EXPECT_NEAR(result.losses[1], expected.losses[1], 0.2);
   }
 }
 

@@ -25,9 +25,9 @@ Floats columns_of(const Floats& all, int64_t cols, int64_t first, int64_t count)
   return part;
 }
 
-class RowSums : public testing::TestWithParam<std::tuple<bool, int64_t>> {
+class RowSums : public testing::TestWithParam<std::tuple<const Backend* (*)(), int64_t>> {
  protected:
-  const Backend& backend() const { return std::get<0>(GetParam()) ? cpu_backend() : ref_backend(); }
+  const Backend& backend() const { return *std::get<0>(GetParam())(); }
   int64_t own() const { return std::get<1>(GetParam()); }
 
   // Sums of own columns go to `sums`, or `all` has those of all ranks.
@@ -110,7 +110,11 @@ TEST_P(RowSums, OfAllRanksGiveTheNormOfAllColumns) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, RowSums,
-                         testing::Combine(testing::Bool(), testing::Values(1, 7, 16, 40)));
+                         testing::Combine(testing::Values(
+                                              +[] { return &cpu_backend(); },
+                                              +[] { return &ref_backend(); },
+                                              +[] { return &twin_backend(); }),
+                                          testing::Values(1, 7, 16, 40)));
 
 }  // namespace
 }  // namespace strata::kernels

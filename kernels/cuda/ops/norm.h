@@ -20,30 +20,54 @@ Groups groups_of(const Op& op, int64_t stride) {
   return {op.groups, op.cols, stride_or(stride, op.groups * op.cols)};
 }
 
+// The sums of rows whose columns several ranks have.
+struct RowSums {
+  float* own;  // null: the op is all of the norm
+  const float* all;
+  float cols;  // of all ranks
+
+  // The sum over a row: of all ranks, or of what the block's threads add up.
+  template <typename Block, typename Add>
+  STRATA_HOST_DEVICE float of(Block& block, int64_t row, const Add& add) const {
+    if (all != nullptr) return all[row];
+    const float sum = block.reduce(add, Sum());
+    if (own != nullptr) {
+      block.each([&](int thread) {
+        if (thread == 0) own[row] = sum;
+      });
+    }
+    return sum;
+  }
+};
+template <typename Op>
+RowSums row_sums_of(const Op& op) {
+  return {op.own_sums, op.all_sums, static_cast<float>(mean_cols(op))};
+}
+
 template <typename X, typename W, typename Y, bool kWhole>
 struct RmsNormForwardGroup {
   const typename X::Stored* x;
   const typename W::Stored* w;
   typename Y::Stored* y;
   float* rstd;
+  RowSums sums;
   Groups x_at, y_at;
   float offset, eps;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
     const int64_t cols = x_at.cols;
     const auto* from = x + x_at(index);
+    const float squares = sums.of(block, index, [&](int thread) {
+      float sum = 0.0f;
+      each_pack(thread, block.threads, cols, [&](int64_t col) {
+        const Four value = load_four<X, kWhole>(from + col, cols - col);
+        for (int i = 0; i < kPack; ++i) sum += value.at[i] * value.at[i];
+      });
+      return sum;
+    });
+    if (sums.own != nullptr) return;
     auto* to = y + y_at(index);
-    const float squares = block.reduce(
-        [&](int thread) {
-          float sum = 0.0f;
-          each_pack(thread, block.threads, cols, [&](int64_t col) {
-            const Four value = load_four<X, kWhole>(from + col, cols - col);
-            for (int i = 0; i < kPack; ++i) sum += value.at[i] * value.at[i];
-          });
-          return sum;
-        },
-        Sum());
-    const float factor = 1.0f / sqrtf(squares / static_cast<float>(cols) + eps);
+    const float factor = 1.0f / sqrtf(squares / sums.cols + eps);
     block.each([&](int thread) {
       each_pack(thread, block.threads, cols, [&](int64_t col) {
         Four value = load_four<X, kWhole>(from + col, cols - col);
@@ -64,6 +88,7 @@ struct RmsNormBackwardGroup {
   const typename Y::Stored* dy;
   const typename X::Stored* dres;
   typename X::Stored* dx;
+  RowSums sums;
   Groups x_at, dy_at, dx_at;
   float offset;
   template <typename Block>
@@ -84,17 +109,16 @@ struct RmsNormBackwardGroup {
       for (int i = 0; i < kPack; ++i) n.at[i] *= factor;
       return n;
     };
-    const float dot = block.reduce(
-        [&](int thread) {
-          float sum = 0.0f;
-          each_pack(thread, block.threads, cols, [&](int64_t col) {
-            const Four g = load_g(col), n = load_n(col);
-            for (int i = 0; i < kPack; ++i) sum += g.at[i] * n.at[i];
-          });
-          return sum;
-        },
-        Sum());
-    const float mean = dot / static_cast<float>(cols);
+    const float dot = sums.of(block, index, [&](int thread) {
+      float sum = 0.0f;
+      each_pack(thread, block.threads, cols, [&](int64_t col) {
+        const Four g = load_g(col), n = load_n(col);
+        for (int i = 0; i < kPack; ++i) sum += g.at[i] * n.at[i];
+      });
+      return sum;
+    });
+    if (sums.own != nullptr) return;
+    const float mean = dot / sums.cols;
     block.each([&](int thread) {
       each_pack(thread, block.threads, cols, [&](int64_t col) {
         const Four g = load_g(col), n = load_n(col);
@@ -146,8 +170,8 @@ void rms_norm_forward(On& on, const RmsNormForward& op) {
                        is_packed(to, y_at.stride);
     with_flag(whole, [&](auto flag) {
       on.blocks(op.rows * op.groups, row_threads(op.cols),
-                RmsNormForwardGroup<X, W, Y, decltype(flag)::value>{from, weight, to, op.rstd, x_at,
-                                                                    y_at, op.offset, op.eps});
+                RmsNormForwardGroup<X, W, Y, decltype(flag)::value>{
+                    from, weight, to, op.rstd, row_sums_of(op), x_at, y_at, op.offset, op.eps});
     });
   });
 }
@@ -175,10 +199,10 @@ void rms_norm_backward(On& on, const RmsNormBackward& op) {
         sum_columns(on, RmsNormWeightTerm<X, Y, kWhole>{x, dy, op.rstd, x_at, dy_at}, op.rows,
                     op.cols, reinterpret_cast<float*>(op.workspace.data), op.accumulate, op.dw);
       }
-      if (!op.dx) return;
+      if (!op.dx && !op.own_sums) return;
       on.blocks(op.rows * op.groups, row_threads(op.cols),
-                RmsNormBackwardGroup<X, W, Y, kWhole>{x, w, op.rstd, dy, dres, dx, x_at, dy_at,
-                                                      dx_at, op.offset});
+                RmsNormBackwardGroup<X, W, Y, kWhole>{x, w, op.rstd, dy, dres, dx, row_sums_of(op),
+                                                      x_at, dy_at, dx_at, op.offset});
     });
   });
 }
