@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/cached_attention.h"
@@ -76,5 +78,9 @@ const Backend& ref_backend();
 // SIMD for this machine's instruction set, oneDNN products, on the threads of the caller's
 // Parallel.
 const Backend& cpu_backend();
+
+// What the bits of the cpu backend's results depend on beside ops and their shapes: instruction
+// sets of this machine and the version of oneDNN, "AVX3, oneDNN 2.6.3 with AVX-512".
+std::string cpu_arithmetic();
 
 }  // namespace strata::kernels

@@ -14,9 +14,10 @@ namespace strata::kernels {
 
 // What a plugin says of one of its devices.
 struct DeviceFacts {
-  std::string name;      // "NVIDIA H200"
-  std::string pci;       // "0000:19:00.0", the address under /sys/bus/pci/devices
-  std::string software;  // versions of driver and libraries
+  std::string name;        // "NVIDIA H200"
+  std::string pci;         // "0000:19:00.0", the address under /sys/bus/pci/devices
+  std::string software;    // versions of driver and libraries
+  std::string arithmetic;  // what its bits depend on: its kind, libraries that compute
   int64_t memory_bytes = 0;
   int processors = 0;
 };

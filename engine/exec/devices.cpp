@@ -111,6 +111,11 @@ bool gpus_have_peers(const std::string& plugin_path, std::string& text) {
   return plugin_of(plugin_path).has_peers(text);
 }
 
+std::string arithmetic_of(DeviceKind kind, int index, const std::string& plugin_path) {
+  if (kind != DeviceKind::kCuda) return kernels::cpu_arithmetic();
+  return require_gpu(plugin_path, index)[static_cast<size_t>(index)].arithmetic;
+}
+
 std::string text_of(const kernels::DeviceFacts& facts) {
   return fmt::format("{}, {}, {}", facts.name, format_bytes(facts.memory_bytes), facts.software);
 }

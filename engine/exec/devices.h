@@ -43,6 +43,10 @@ int64_t free_bytes_of_gpu(const std::string& plugin_path, int index);
 // or why not and what to do. Throws as require_gpu() does.
 bool gpus_have_peers(const std::string& plugin_path, std::string& text);
 
+// What the bits of a device's results depend on beside plans: its kind of processor, and libraries.
+// The order of sums in products and attention follows from these. Throws as require_gpu() does.
+std::string arithmetic_of(config::DeviceKind kind, int index, const std::string& plugin_path);
+
 // "NVIDIA H200, 139.8 GiB, compute 9.0, ...".
 std::string text_of(const kernels::DeviceFacts& facts);
 

@@ -23,6 +23,7 @@
 #include "engine/checkpoint/model_source.h"
 #include "engine/config/mesh_option.h"
 #include "engine/data/chat_records.h"
+#include "engine/exec/devices.h"
 #include "engine/model_files/file.h"
 #include "engine/model_files/other_files.h"
 #include "engine/session/mesh_setup.h"
@@ -131,6 +132,11 @@ void Training::prepare() {
   planning_s_ = now_s() - planning_since_s;
   check_changes(train::changed_sums(resumed_.about, plan_.input.mesh, plan_.input.shape),
                 resumed_.path, options_);
+  arithmetic_ = exec::arithmetic_of(config::kind_of(options_.device),
+                                    static_cast<int>(std::max<int64_t>(0, options_.device_index)),
+                                    options_.plugin_path);
+  check_changes(train::changed_arithmetic(resumed_.about, options_, arithmetic_), resumed_.path,
+                options_);
   check_space();
   malloc_trim(0);
   const train::PlanReport report = train::report_of(plan_);
@@ -336,6 +342,7 @@ train::TrainResult Training::train_steps(const TrainingEvents& events) {
   }
   job.out = options_.out;
   job.run = resumed_.run;
+  job.arithmetic = arithmetic_;
   job.resume_from = resumed_.path;
   job.checkpoint_every_s = checkpoint_every_s();
   job.stop = events.stop;
@@ -398,7 +405,7 @@ train::TrainResult Training::run(const TrainingEvents& events) {
   } else if (leads()) {
     result = finish_without_steps();
   }
-  if (job_ != nullptr) job_->end();
+  if (job_ != nullptr) job_->end(result.stopped);
   return result;
 }
 

@@ -109,6 +109,7 @@ class Training {
   std::string plan_record_;
   double planning_s_ = 0;
   Resumed resumed_;
+  std::string arithmetic_;  // of rank 0
   int64_t steps_ = 0;
   bool has_its_model_ = false;
   std::vector<std::string> export_notes_;

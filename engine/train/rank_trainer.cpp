@@ -57,7 +57,7 @@ RankTrainer::RankTrainer(const TrainJob& job, int rank, const RankGroups& groups
                     .also = best_link(job.out),
                     .nonce = job.run,
                     .trainer = rank == 0 ? about_run(*job.options, *job.data, job.frozen,
-                                                     plan_.mesh, plan_.shape)
+                                                     plan_.mesh, plan_.shape, job.arithmetic)
                                          : config::Json::object()}),
       best_(job.out, {.keeps = job.options->keep_best, .patience = job.options->patience}),
       file_bytes_(file_bytes_of(plan_)),

@@ -151,12 +151,13 @@ Json about_data(const data::Dataset& data) {
 
 Json about_run(const config::Options& options, const data::Dataset& data,
                const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh,
-               const model::BatchShape& shape) {
+               const model::BatchShape& shape, const std::string& arithmetic) {
   Json about = Json::object();
   about.set("options", Json::parse(config::to_json(config::Command::kTrain, options), "options"));
   about.set("directory", std::filesystem::current_path().string());
   about.set("data", about_data(data));
   about.set("nested_ranks", int64_t{plan::nested_ranks(mesh)});
+  about.set("arithmetic", arithmetic);
   if (mesh.context > 1) about.set("swaps_heads", int64_t{shape.swaps_heads});
   if (frozen.hash.empty()) return about;
   Json weights = Json::object();
@@ -235,6 +236,18 @@ ResumeChanges changed_sums(const Json& about, const plan::Mesh& mesh,
                                            exchange(shape.swaps_heads), exchange(swapped)));
   }
   return changes;
+}
+
+ResumeChanges changed_arithmetic(const Json& about, const config::Options& options,
+                                 const std::string& here) {
+  const Json* saved = about.find("arithmetic");
+  const Json* saved_options = about.find("options");
+  if (saved == nullptr || saved_options == nullptr || saved->string() == here) return {};
+  // Who gives another device knows that it has other bits; changed_options() says so.
+  const Json now = Json::parse(config::to_json(config::Command::kTrain, options), "options");
+  const Json *before = saved_options->find("device"), *device = now.find("device");
+  if (before == nullptr || device == nullptr || before->dump() != device->dump()) return {};
+  return {{fmt::format("arithmetic of {} (checkpoint: of {})", here, saved->string())}, {}};
 }
 
 Json settled_options(Json options, const Json& of_checkpoint) {

@@ -27,11 +27,11 @@ struct ResumeChanges {
 
 // What a run's manifests record of its data: counts, and a hash of the tokens.
 config::Json about_data(const data::Dataset& data);
-// The options and data of a run that its manifests record, how sums over ranks nest, and what its
-// context ranks exchange.
+// The options and data of a run that its manifests record, how sums over ranks nest, what its
+// context ranks exchange, and what rank 0 computes with (exec::arithmetic_of).
 config::Json about_run(const config::Options& options, const data::Dataset& data,
                        const checkpoint::FrozenFingerprint& frozen, const plan::Mesh& mesh,
-                       const model::BatchShape& shape);
+                       const model::BatchShape& shape, const std::string& arithmetic);
 
 // The fingerprint in a manifest's `about`; empty when it has none.
 checkpoint::FrozenFingerprint frozen_of(const config::Json& about);
@@ -43,6 +43,10 @@ ResumeChanges changed_options(const config::Json& about, const config::Options& 
 // ranks exchange something else.
 ResumeChanges changed_sums(const config::Json& about, const plan::Mesh& mesh,
                            const model::BatchShape& shape);
+
+// Whether a device of the same kind would compute with something else (exec::arithmetic_of).
+ResumeChanges changed_arithmetic(const config::Json& about, const config::Options& options,
+                                 const std::string& here);
 
 // Throws Error (kConfig) where a rank's options would train otherwise than rank 0's, which are
 // those of `first` as config::to_json() wrote them: ranks would update one state in several ways.

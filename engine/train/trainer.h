@@ -48,6 +48,7 @@ struct TrainJob {
   checkpoint::FrozenFingerprint frozen;    // of the plan's spec, for checkpoints
   std::string out;                         // run directory, locked by the caller
   std::string run;                         // the run's nonce, for checkpoints
+  std::string arithmetic;                  // of rank 0 (exec::arithmetic_of), for checkpoints
   std::string resume_from;                 // a checkpoint; empty: from the model
   const SamplePrompts* samples = nullptr;  // of --sample-prompts; rank 0's are used
   double checkpoint_every_s = 0;  // longest time between two, by rank 0's clock; 0: no limit

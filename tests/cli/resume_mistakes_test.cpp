@@ -300,5 +300,21 @@ TEST_F(Mistakes, AReaderWhoGoesDoesNotEndARun) {
   EXPECT_TRUE(std::filesystem::exists(sandbox_ / "run/model/model.safetensors"));
 }
 
+// Sums have another order with other instructions. oneDNN's variable takes away what it may use.
+TEST_F(Mistakes, AResumeWithOtherInstructionsNeedsForce) {
+  make_run();
+  const auto process = [&](const Arguments& more) {
+    setenv("DNNL_MAX_CPU_ISA", "SSE41", 1);
+    Process started(resumed(more), {.directory = sandbox_.path()});
+    unsetenv("DNNL_MAX_CPU_ISA");
+    return started.wait() == 0 ? started.out() + started.err() : "refused: " + started.err();
+  };
+  const std::string refused = process({});
+  EXPECT_SAYS(refused, "refused: ");
+  EXPECT_SAYS(refused, "with SSE4.1 (checkpoint: of ");
+  const std::string forced = process({"--force"});
+  EXPECT_SAYS(forced, "this does not continue the same run: arithmetic of ");
+}
+
 }  // namespace
 }  // namespace strata::cli::test

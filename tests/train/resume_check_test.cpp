@@ -96,6 +96,23 @@ TEST(ResumeCheck, SumsThatNestOtherwiseDoNotContinueTheRun) {
             std::vector<std::string>{"sums of single ranks (checkpoint: of machines of 2 ranks)"});
 }
 
+TEST(ResumeCheck, AnotherArithmeticDoesNotContinueTheRun) {
+  config::Options cpu;
+  cpu.device = config::Device::kCpu;
+  config::Options cuda;
+  cuda.device = config::Device::kCuda;
+  config::Json about = config::Json::parse("{}", "test");
+  EXPECT_TRUE(changed_arithmetic(about, cpu, "AVX2").breaking.empty()) << "a new run";
+  about.set("options",
+            config::Json::parse(config::to_json(config::Command::kTrain, cpu), "options"));
+  EXPECT_TRUE(changed_arithmetic(about, cpu, "AVX2").breaking.empty()) << "an old checkpoint";
+  about.set("arithmetic", std::string("AVX3"));
+  EXPECT_TRUE(changed_arithmetic(about, cpu, "AVX3").breaking.empty());
+  EXPECT_EQ(changed_arithmetic(about, cpu, "AVX2").breaking,
+            std::vector<std::string>{"arithmetic of AVX2 (checkpoint: of AVX3)"});
+  EXPECT_TRUE(changed_arithmetic(about, cuda, "NVIDIA H200").breaking.empty()) << "as told";
+}
+
 TEST(ResumeCheck, AnotherExchangeOfContextRanksDoesNotContinueTheRun) {
   const config::Json none = config::Json::parse("{}", "test");
   const config::Json before = config::Json::parse(R"({"options": {}})", "test");

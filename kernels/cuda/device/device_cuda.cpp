@@ -183,10 +183,14 @@ DeviceFacts facts_of(int index) {
   DeviceFacts facts;
   facts.name = properties.name;
   facts.pci = pci_of(properties);
-  facts.software =
-      fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, cuBLASLt {}, {}",
-                  properties.major, properties.minor, version_text(driver), version_text(runtime),
-                  cublasLtGetVersion(), FusedAttention::software());
+  const std::string attention = FusedAttention::software();
+  const std::string libraries = fmt::format("cuBLASLt {}, ", cublasLtGetVersion());
+  facts.software = fmt::format("compute {}.{}, driver for CUDA {}, runtime {}, {}",
+                               properties.major, properties.minor, version_text(driver),
+                               version_text(runtime), libraries + attention);
+  facts.arithmetic =
+      fmt::format("{} with {} multiprocessors, {}", facts.name, properties.multiProcessorCount,
+                  libraries + attention.substr(0, attention.find(',')));
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.processors = properties.multiProcessorCount;
   return facts;
