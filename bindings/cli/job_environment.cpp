@@ -18,6 +18,7 @@
 #include "bindings/cli/temporary_directory.h"
 #include "engine/base/error.h"
 #include "engine/base/shell_word.h"
+#include "engine/comm/tcp_socket.h"
 
 extern char** environ;
 
@@ -64,6 +65,13 @@ std::string meeting_of(const StartedRank& place) {
   std::string starter = place.starter;
   std::erase(starter, ' ');
   return fmt::format("{}/strata-{}-{}-{}", temporary_base(), geteuid(), starter, job);
+}
+
+// NCCL, where the run uses it, listens on interfaces of its own choice unless its variable names
+// one. A user's own choice stays.
+void bind_nccl(const std::string& interface) {
+  const std::string name = comm::interface_of(interface);
+  if (!name.empty()) setenv("NCCL_SOCKET_IFNAME", ("=" + name).c_str(), 0);
 }
 
 double deadline_of_environment(double otherwise_s) {
@@ -161,6 +169,7 @@ std::string resuming_command(const config::Options& options) {
 std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
   const std::optional<StartedRank> started = rank_of_environment();
   require_mpi_starter(options, started);
+  if (!started || started->nodes() == 1) bind_nccl("lo");
   if (!started) return nullptr;
   if (options.ranks != started->ranks) {
     throw Error(ErrorCode::kConfig,
@@ -193,6 +202,7 @@ std::unique_ptr<train::Job> job_of_environment(const config::Options& options) {
                     started->starter, started->ranks, started->nodes(), kRendezvous, kSecretFile));
   }
   place.interface = variable(kInterface);
+  if (!place.interface.empty()) bind_nccl(place.interface);
   place.secret = secret_of_environment();
   return std::make_unique<train::Job>(place);
 }

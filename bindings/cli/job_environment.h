@@ -17,6 +17,8 @@ namespace strata::cli {
 // The exit code of a rank that ends because another one did, for which the launching process has
 // the other's.
 inline constexpr int kHeardExitCode = 75;
+// Of a launching process whose ranks lost those of others, or never started.
+inline constexpr int kPeerIsGone = 4;
 
 // The place of this process among ranks; nothing when it is alone. Throws as started_rank() does.
 std::optional<StartedRank> rank_of_environment();

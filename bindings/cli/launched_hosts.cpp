@@ -35,7 +35,6 @@ namespace strata::cli {
 namespace {
 
 constexpr int kSshFailed = 255;
-constexpr int kPeerIsGone = 4;
 constexpr double kHearS = 30;  // in which machines hear that another one failed, and end
 constexpr double kEndS = 300;  // in which machines that were asked to end then write a checkpoint
 constexpr double kTermS = 3;   // in which an ssh ends after SIGTERM

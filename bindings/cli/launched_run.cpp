@@ -22,7 +22,6 @@ namespace {
 
 // When launching processes have met, in which their ranks do.
 constexpr int64_t kRanksMeetS = 60;
-constexpr int kNotStarted = 4;  // the exit code of a run that ends before ranks start here
 
 std::string own_host() {
   std::array<char, 256> name = {};
@@ -48,9 +47,8 @@ class MeetingDirectory {
   const std::string path_ = temporary_base() + "/strata-job-" + comm::random_text().substr(0, 16);
 };
 
-MachineNeeds needs_of(const config::Options& launch, const std::vector<std::string>& command,
-                      const config::Options& train) {
-  const bool shards_follow = train.is_given("mesh") && !keeps_shards(command, train);
+MachineNeeds needs_of(const config::Options& launch, const config::Options& train) {
+  const bool shards_follow = train.is_given("mesh") && !keeps_shards(train);
   return {.nodes = launch.nodes,
           .ranks = launch.ranks,
           .accumulate = train.accumulate,
@@ -123,8 +121,9 @@ std::vector<size_t> absent_of(const MachineReports& reports) {
 LaunchedRun::LaunchedRun(const config::Options& launch, std::vector<std::string> command,
                          const config::Options& train, bool ends_with_input)
     : launch_(launch),
-      needs_(needs_of(launch, command, train)),
+      needs_(needs_of(launch, train)),
       meets_(launch.nodes > 1 && launch.max_restarts > 0),
+      ends_with_input_(ends_with_input),
       launcher_(ends_with_input ? STDIN_FILENO : -1),
       run_(std::move(command), train),
       rule_(launch.max_restarts) {
@@ -136,11 +135,21 @@ int LaunchedRun::run() {
   for (;;) {
     const MachineAnswer answer = next_start(own);
     if (!answer.line.empty()) log(LogLevel::kWarning, answer.line);
-    if (!answer.starts) return own.end.code != 0 ? own.end.code : kNotStarted;
+    if (!answer.starts) return own.end.code != 0 ? own.end.code : kPeerIsGone;
     own.end = start(answer);
-    if (own.end.code == 0) return 0;
-    own.is_asked_to_stop = launcher_.is_asked_to_stop();
+    requests_seen_ = launcher_.requests();
+    own.is_asked_to_stop = requests_seen_ > 0;
+    if (own.end.code == 0) return code_of_end();
   }
+}
+
+// Ranks end with 0 when they were stopped, too. By a file of hosts, a machine that is asked alone
+// has lost its connection.
+int LaunchedRun::code_of_end() const {
+  if (!ends_with_input_ || requests_seen_ > 0 || run_.is_complete()) return 0;
+  log(LogLevel::kWarning,
+      "launch: another machine lost its connection, and so the run was stopped (resume it)");
+  return kPeerIsGone;
 }
 
 RanksEnd LaunchedRun::start(const MachineAnswer& answer) {
@@ -171,7 +180,7 @@ MachineAnswer LaunchedRun::next_start(const MachineReport& own) {
           launch_.secret_file.empty() ? secret_of_environment() : read_secret(launch_.secret_file),
       .nodes = launch_.nodes,
       .deadline_s = static_cast<double>(launch_.rendezvous_deadline),
-      .is_over = [&] { return launcher_.is_asked_to_stop() && !own.is_asked_to_stop; }};
+      .requests = [this] { return launcher_.requests() - requests_seen_; }};
   if (launch_.node_rank > 0) return attend_meeting(meeting, launch_.node_rank, own);
   return lead_meeting(meeting, own,
                       [this](const MachineReports& reports) { return answer_all(reports); });
@@ -200,13 +209,11 @@ MachineAnswer LaunchedRun::next(const StartFailure& failure, const MachineCount&
           .changes_ranks = changes};
 }
 
-std::vector<MachineAnswer> LaunchedRun::answer_all(const MachineReports& reports) {
+MachineAnswer LaunchedRun::decide(const MachineReports& reports, MachineCount count) {
   const std::vector<size_t> absent = absent_of(reports);
   const std::optional<size_t> failed = failed_first(reports);
   const int64_t present = launch_.nodes - static_cast<int64_t>(absent.size());
-  MachineCount count = machines_to_start(present, needs_);
   const int64_t ranks = count.nodes * launch_.ranks;
-  if (count.nodes == launch_.nodes && ranks_had_.size() <= 1) count.accumulate = 0;
   const std::string who = absent.empty()
                               ? ""
                               : fmt::format("{} {} did not come within {} s",
@@ -214,31 +221,36 @@ std::vector<MachineAnswer> LaunchedRun::answer_all(const MachineReports& reports
                                             fmt::join(absent, ", "), launch_.rendezvous_deadline);
   const bool is_over = std::ranges::any_of(
       reports, [](const auto& report) { return report && report->is_asked_to_stop; });
-  MachineAnswer all;
-  if (is_over) {
-    all.line = "launch: a machine was asked to end, and so the run ends";
-  } else if (count.nodes == 0 && (!failed || !is_final(reports[*failed]->end))) {
-    all.line = fmt::format(
-        "launch: {}, and {} alone cannot go on (lower --min-ranks, or "
-        "start that machine and resume the run)",
-        who, counted(present * launch_.ranks, "rank"));
-  } else if (!was_started_) {
-    ranks_had_.insert(ranks);
-    all = {.starts = true,
-           .line = who.empty()
-                       ? ""
-                       : fmt::format("launch: {}; the run has {}", who, counted(ranks, "rank")),
-           .nodes = count.nodes,
-           .accumulate = count.accumulate};
-  } else {
-    StartFailure failure = {.step = run_.step(), .text = who};
-    if (failed) {
-      failure.end = reports[*failed]->end;
-      failure.host = reports[*failed]->host;
-      if (failure.end.rank >= 0) failure.text.clear();
-    }
-    all = next(failure, count);
+  if (is_over) return {.line = "launch: a machine was asked to end, and so the run ends"};
+  if (count.nodes == 0 && (!failed || !is_final(reports[*failed]->end))) {
+    return {.line = fmt::format("launch: {}, and {} alone cannot go on (lower --min-ranks, or "
+                                "start that machine and resume the run)",
+                                who, counted(present * launch_.ranks, "rank"))};
   }
+  if (!was_started_) {
+    ranks_had_.insert(ranks);
+    MachineAnswer first = {.starts = true, .nodes = count.nodes, .accumulate = count.accumulate};
+    if (!who.empty()) {
+      first.line = fmt::format("launch: {}; the run has {}", who, counted(ranks, "rank"));
+    }
+    return first;
+  }
+  StartFailure failure = {.step = run_.step(), .text = who};
+  if (failed) {
+    failure.end = reports[*failed]->end;
+    failure.host = reports[*failed]->host;
+    if (failure.end.rank >= 0) failure.text.clear();
+  }
+  return next(failure, count);
+}
+
+// The decision, with the place of each machine in the start.
+std::vector<MachineAnswer> LaunchedRun::answer_all(const MachineReports& reports) {
+  const auto present =
+      std::ranges::count_if(reports, [](const auto& one) { return one.has_value(); });
+  MachineCount count = machines_to_start(present, needs_);
+  if (count.nodes == launch_.nodes && ranks_had_.size() <= 1) count.accumulate = 0;
+  const MachineAnswer all = decide(reports, count);
   std::vector<MachineAnswer> answers(reports.size(), all);
   int64_t place = 0;
   for (size_t node = 0; node < reports.size(); ++node) {
@@ -249,7 +261,7 @@ std::vector<MachineAnswer> LaunchedRun::answer_all(const MachineReports& reports
     answers[node].line = fmt::format(
         "launch: this machine is left out, because {} share the samples of a step and "
         "one more machine's do not (it may be started again for the next restart)",
-        counted(ranks, "rank"));
+        counted(count.nodes * launch_.ranks, "rank"));
   }
   return answers;
 }

@@ -28,20 +28,24 @@ class LaunchedRun {
 
  private:
   RanksEnd start(const MachineAnswer& answer);
+  int code_of_end() const;
   MachineAnswer answer_alone(const MachineReport& own);
   std::vector<MachineAnswer> answer_all(const MachineReports& reports);
+  MachineAnswer decide(const MachineReports& reports, MachineCount count);
   MachineAnswer next_start(const MachineReport& own);
   MachineAnswer next(const StartFailure& failure, const MachineCount& count);
 
   // Constant after construction
   const config::Options launch_;
   const MachineNeeds needs_;
-  const bool meets_;  // with the launching processes of other machines
+  const bool meets_;            // with the launching processes of other machines
+  const bool ends_with_input_;  // by a file of hosts
 
   Launcher launcher_;
   RunStart run_;
   RestartRule rule_;
   bool was_started_ = false;
+  int requests_seen_ = 0;        // to end, before the meeting that is under way
   std::set<int64_t> ranks_had_;  // by earlier starts
 };
 

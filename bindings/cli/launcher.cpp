@@ -33,7 +33,6 @@ constexpr double kEndS = 5;       // in which they end after SIGTERM
 constexpr double kStoppedS = 26;  // others give a silent rank up after 25 s
 constexpr double kRoundS = 1;
 constexpr size_t kLongestLine = 64 * 1024;
-constexpr int kPeerIsGone = 4;  // the exit code for a failure of another machine's rank
 
 // All that the signal handler uses.
 std::atomic<int> stop_signals = -1;  // an eventfd
@@ -175,7 +174,7 @@ RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRa
     poll(waits.data(), waits.size(), static_cast<int>(kRoundS * 1000));
     eventfd_t count = 0;
     if (eventfd_read(signals_, &count) == 0) {
-      is_asked_to_stop_ = true;
+      requests_ += static_cast<int>(count);
       forward(last_signal);
     }
     if (input_ends()) forward(SIGTERM);
@@ -189,10 +188,11 @@ RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRa
   return end_;
 }
 
-bool Launcher::is_asked_to_stop() {
+int Launcher::requests() {
   eventfd_t count = 0;
-  if (eventfd_read(signals_, &count) == 0 || input_ends()) is_asked_to_stop_ = true;
-  return is_asked_to_stop_;
+  if (eventfd_read(signals_, &count) == 0) requests_ += static_cast<int>(count);
+  (void)input_ends();
+  return requests_;
 }
 
 bool Launcher::input_ends() {
@@ -200,7 +200,7 @@ bool Launcher::input_ends() {
   char byte = 0;
   if (poll(&wait, 1, 0) <= 0 || read(input_, &byte, 1) > 0) return false;
   input_ = -1;
-  is_asked_to_stop_ = true;
+  ++requests_;
   return true;
 }
 

@@ -52,8 +52,8 @@ class Launcher {
   // without the program's name. `first`: the place of the first rank of this machine.
   RanksEnd run(std::vector<std::string> args, LaunchedJob job, StartedRank first);
 
-  // Whether a signal, or the end of the input, has asked to end the run.
-  bool is_asked_to_stop();
+  // How often signals, and the end of the input, have asked to end the run.
+  int requests();
 
  private:
   struct Rank {
@@ -80,7 +80,7 @@ class Launcher {
   // Constant after construction
   int signals_ = -1;
 
-  bool is_asked_to_stop_ = false;
+  int requests_ = 0;
   int input_;  // -1: none, or over
 
   // Of the run under way

@@ -8,11 +8,13 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "bindings/cli/job_restarts.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/comm/job_server.h"
 #include "engine/comm/job_store.h"
 #include "engine/comm/tcp_socket.h"
@@ -27,6 +29,7 @@ constexpr double kLookS = 1;  // how long a wait lasts until signals are looked 
 // In which machines come to hear that the job ends. Their ranks may first wait for others for a
 // minute.
 constexpr double kEndIsHeardS = 75;
+constexpr double kNoLimitS = 1e9;
 constexpr auto kRetry = std::chrono::milliseconds(50);
 
 std::string report_key(int64_t node) {
@@ -122,25 +125,21 @@ MachineAnswer parse_answer(const std::string& text) {
           .changes_ranks = all.flag("changes_ranks")};
 }
 
-bool is_over(const MeetingOfLaunchers& meeting) {
-  return meeting.is_over && meeting.is_over();
+int requests(const MeetingOfLaunchers& meeting) {
+  return meeting.requests ? meeting.requests() : 0;
 }
 
 [[noreturn]] void throw_interrupted() {
   throw Error(ErrorCode::kInterrupted, "launch: a signal asked to end");
 }
 
-// The value of a key, once it is there; nothing after `until_s`, or when the meeting is over.
-std::optional<std::string> await(comm::JobStore& store, const std::string& key,
-                                 const MeetingOfLaunchers& meeting, double until_s) {
-  constexpr double kMomentS = 0.1;  // in which a busy server answers
-  do {
-    try {
-      return store.get(key, std::clamp(until_s - now_s(), kMomentS, kLookS));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kDeadline) throw;
-    }
-  } while (now_s() < until_s && !is_over(meeting));
+// The value of a key, if it is there within `wait_s`.
+std::optional<std::string> look(comm::JobStore& store, const std::string& key, double wait_s) {
+  try {
+    return store.get(key, wait_s);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDeadline) throw;
+  }
   return std::nullopt;
 }
 
@@ -157,28 +156,50 @@ bool ends_job(const MachineReport& report) {
   return report.is_asked_to_stop || is_final(report.end);
 }
 
+// Reads the reports of the others that are here now. Returns whether all are.
+bool read_reports(comm::JobStore& store, double wait_s, MachineReports& reports) {
+  bool all = true;
+  for (size_t node = 1; node < reports.size(); ++node) {
+    const auto text = look(store, report_key(static_cast<int64_t>(node)), wait_s);
+    reports[node] = text ? std::optional(parse_report(*text)) : std::nullopt;
+    all = all && text;
+  }
+  return all;
+}
+
 // Of the machines that are here at the end of the wait; one that goes takes its report with it.
 MachineReports reports_of(comm::JobStore& store, const MeetingOfLaunchers& meeting,
                           const MachineReport& own, double until_s) {
+  constexpr double kGlanceS = 0.02, kMomentS = 0.1;  // in the latter a busy server answers
   MachineReports reports(static_cast<size_t>(meeting.nodes));
   reports[0] = own;
-  if (ends_job(own)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
-  const auto read = [&](int64_t node, double wait_until_s) {
-    if (is_over(meeting)) until_s = wait_until_s = 0;
-    auto& report = reports[static_cast<size_t>(node)];
-    const std::optional<std::string> text = await(store, report_key(node), meeting, wait_until_s);
-    report = text ? std::optional(parse_report(*text)) : std::nullopt;
-    if (report && ends_job(*report)) until_s = std::min(until_s, now_s() + kEndIsHeardS);
-    return report.has_value();
+  bool is_told = false;
+  // Of a process that has just been killed, the end is noticed a moment later.
+  const auto all_stay = [&] {
+    if (!read_reports(store, kGlanceS, reports)) return false;
+    std::this_thread::sleep_for(kRetry);
+    return read_reports(store, kGlanceS, reports);
   };
-  for (bool all_stay = false; !all_stay;) {
-    for (int64_t node = 1; node < meeting.nodes; ++node) read(node, until_s);
-    all_stay = true;
-    for (int64_t node = 1; node < meeting.nodes; ++node) {
-      if (reports[static_cast<size_t>(node)] && !read(node, 0)) all_stay = now_s() >= until_s;
+  while (!all_stay()) {
+    const int asked = requests(meeting);
+    const bool ends = asked > 0 || std::ranges::any_of(reports, [](const auto& report) {
+                        return report && ends_job(*report);
+                      });
+    if (ends) until_s = std::min(until_s, now_s() + kEndIsHeardS);
+    if (asked == 1 && !std::exchange(is_told, true) && own.end.code != 0) {
+      log(LogLevel::kWarning,
+          fmt::format("launch: the run ends, and this process waits for up to {} s until the other "
+                      "machines have heard of it (press Ctrl-C again to end at once)",
+                      kEndIsHeardS));
     }
+    if (asked > 1 || (asked > 0 && own.end.code == 0)) until_s = 0;
+    if (now_s() >= until_s) {
+      read_reports(store, kMomentS, reports);
+      break;
+    }
+    std::this_thread::sleep_for(kRetry);
   }
-  reports[0]->is_asked_to_stop |= is_over(meeting);
+  reports[0]->is_asked_to_stop |= requests(meeting) > 0;
   return reports;
 }
 
@@ -217,7 +238,7 @@ MachineAnswer lead_meeting(const MeetingOfLaunchers& meeting, const MachineRepor
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kPeer && error.code() != ErrorCode::kDeadline) throw;
       if (decided) return decided->front();
-      if (is_over(meeting)) throw_interrupted();
+      if (requests(meeting) > 0) throw_interrupted();
       if (now_s() >= until_s + meeting.deadline_s) throw;
     }
     std::this_thread::sleep_for(kRetry);
@@ -228,20 +249,25 @@ MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
                              const MachineReport& own) {
   const std::string address = address_of_launchers(meeting.rendezvous);
   // Machine 0 waits for the others before it answers.
-  const double until_s = now_s() + 2 * meeting.deadline_s;
+  const double wait_s = std::min(2 * meeting.deadline_s, ends_job(own) ? kEndIsHeardS : kNoLimitS);
+  const double until_s = now_s() + wait_s;
   // Then the secret and the numbers are right, and what is refused now may be taken later: machine
   // 0 may not know yet that this machine's connection is broken.
   bool was_admitted = own.end.code != 0;
+  bool was_heard = false;
   std::optional<Error> refusal;
   while (now_s() < until_s) {
-    if (is_over(meeting)) throw_interrupted();
+    if (requests(meeting) > 0) throw_interrupted();
     std::optional<std::string> answer;
     try {
       comm::JobStore store(store_options(meeting, node, address));
       was_admitted = true;
       store.set(report_key(node), json_of(own).dump());
-      answer = await(store, answer_key(node), meeting, until_s);
+      was_heard = true;
       refusal.reset();
+      while (!answer && now_s() < until_s && requests(meeting) == 0) {
+        answer = look(store, answer_key(node), std::min(until_s - now_s(), kLookS));
+      }
     } catch (const Error& error) {
       const bool is_refusal = error.code() == ErrorCode::kConfig;
       const bool may_pass =
@@ -252,11 +278,18 @@ MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
     if (answer) return parse_answer(*answer);
     std::this_thread::sleep_for(kRetry);
   }
+  if (ends_job(own)) return {};
   if (refusal) throw Error(*refusal);
+  if (was_heard) {
+    throw Error(ErrorCode::kDeadline,
+                fmt::format("launch: machine 0 listened at {} and gave no answer within {} s: this "
+                            "machine came too late (start it again for the next restart)",
+                            address, wait_s));
+  }
   throw Error(ErrorCode::kDeadline,
               fmt::format("launch: machine 0 did not listen at {} within {} s (is strata launch "
                           "running there, and with --max-restarts?)",
-                          address, 2 * meeting.deadline_s));
+                          address, wait_s));
 }
 
 MachineCount machines_to_start(int64_t present, const MachineNeeds& needs) {

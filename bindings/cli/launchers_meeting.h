@@ -35,8 +35,9 @@ struct MeetingOfLaunchers {
   std::string rendezvous;  // of the ranks; launching processes use the port after it
   std::string secret;      // of the job
   int64_t nodes = 1;
-  double deadline_s = 300;                  // in which all come
-  std::function<bool()> is_over = nullptr;  // asked about once a second; ends the wait
+  double deadline_s = 300;  // in which all come
+  // How often the process was asked to end since the meeting began; looked at once a second.
+  std::function<int()> requests = nullptr;
 };
 
 using MachineReports = std::vector<std::optional<MachineReport>>;  // by machine; none: it is absent
@@ -44,17 +45,18 @@ using MachineReports = std::vector<std::optional<MachineReport>>;  // by machine
 using MeetingDecision = std::function<std::vector<MachineAnswer>(const MachineReports&)>;
 
 // Machine 0: waits until all are there, or the deadline. When a report says that the job ends, it
-// waits for the others for some seconds only. Returns its own answer. A machine that leaves before
-// the decision is absent, unless it comes again. When `is_over` says so, the others are answered as
-// if machine 0 had reported that it is asked to stop. Failure: Error (kConfig) where nothing can
-// listen; Error (kInterrupted) when `is_over` says so.
+// waits for the others for a minute only. Returns its own answer. A machine that leaves before the
+// decision is absent, unless it comes again. At a request to end, the others are answered as if
+// machine 0 had reported that it is asked to stop: at once where no rank has run yet, and at a
+// second request. Failure: Error (kConfig) where nothing can listen; Error (kInterrupted) after a
+// request.
 MachineAnswer lead_meeting(const MeetingOfLaunchers& meeting, const MachineReport& own,
                            const MeetingDecision& decide);
 
 // All other machines: waits for machine 0. A machine whose ranks have run, or that was admitted
-// before, tries until the deadline, whatever refuses it. Failure: Error (kConfig) for another
-// secret or number of machines; Error (kDeadline) when machine 0 does not come;
-// Error (kInterrupted).
+// before, tries until the deadline, whatever refuses it; one whose report ends the job for a minute
+// only, and then ends as it would have. Failure: Error (kConfig) for another secret or number of
+// machines; Error (kDeadline) when machine 0 does not come; Error (kInterrupted) at a request.
 MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
                              const MachineReport& own);
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <initializer_list>
 #include <string_view>
 
@@ -63,13 +64,9 @@ std::string record_of(const config::Options& options) {
 
 }  // namespace
 
-bool keeps_shards(const std::vector<std::string>& args, const config::Options& options) {
-  if (!options.is_given("mesh") || config::chooses_mesh(options)) return false;
-  const auto has = [&](std::string_view text) {
-    return std::ranges::any_of(args, [&](const auto& arg) { return arg.find(text) != arg.npos; });
-  };
-  // What a file says is not looked at.
-  return options.copies() > 1 || !has("--mesh") || has("shard=");
+bool keeps_shards(const config::Options& options) {
+  return options.names_shards ||
+         (options.is_given("mesh") && !config::chooses_mesh(options) && options.copies() > 1);
 }
 
 RunStart::RunStart(std::vector<std::string> args, const config::Options& options)
@@ -97,12 +94,20 @@ std::vector<std::string> RunStart::arguments(const StartArguments& start) const 
     args = without(args, {"accumulate"});
     args.insert(args.end(), {"--accumulate", std::to_string(start.accumulate)});
   }
-  if (start.ranks != options_.ranks && keeps_shards(args_, options_)) {
+  if (start.ranks != options_.ranks && keeps_shards(options_)) {
     args = without(args, {"mesh"});
     args.insert(args.end(), {"--mesh", mesh_of(options_, start.ranks)});
   }
   args.insert(args.end(), {"--ranks", std::to_string(start.ranks)});
   return args;
+}
+
+bool RunStart::is_complete() const {
+  const std::string path = options_.out + "/" + train::kSummaryFile;
+  if (!has_directory() || !std::filesystem::exists(path)) return false;
+  const config::Json summary = config::Json::read_file(path);
+  const config::Json* stopped = summary.find("stopped");
+  return stopped != nullptr && stopped->boolean() == false;
 }
 
 int64_t RunStart::step() const {

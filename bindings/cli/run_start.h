@@ -19,7 +19,7 @@ struct StartArguments {
 
 // Whether --mesh says how many ranks share one copy of the state, so that starts with other numbers
 // of ranks have other numbers of copies. Otherwise the ranks of a start share one.
-bool keeps_shards(const std::vector<std::string>& args, const config::Options& options);
+bool keeps_shards(const config::Options& options);
 
 // A run of `strata train` that is started more than once: where it has come, and how it goes on.
 //
@@ -39,6 +39,9 @@ class RunStart {
 
   // Whether an earlier start has the run's directory.
   bool has_directory() const;
+
+  // Whether a start has come to the last step, and not only to where it was stopped.
+  bool is_complete() const;
 
   // The step of the checkpoint from which the next start goes on; 0: from where the run began.
   int64_t step() const;

@@ -128,6 +128,12 @@ class NestedGather {
   const int64_t piece_bytes_;
 };
 
+// Pieces of a sum that are under way between machines at once. Of host memory, while one of them is
+// summed the others move, also when another rank is late by some of them.
+inline constexpr int64_t kPiecesUnderWay = 4;
+// The most that host sums stage of each other rank, in all these pieces.
+inline constexpr int64_t kStagedBytes = int64_t{1} << 20;
+
 // Sums of host memory. A NestedSum takes another's place where bytes lie elsewhere: longest() says
 // how long a stretch may be of which `rooms` are staged at once, and room() where.
 class HostSums {
@@ -137,8 +143,7 @@ class HostSums {
 
   template <typename T, typename Wire>
   int64_t longest(int64_t /*rooms*/, int64_t depth) const {
-    constexpr int64_t kPieceBytes = int64_t{1} << 20;
-    return kPieceBytes / depth / static_cast<int64_t>(sizeof(T));
+    return kStagedBytes / depth / static_cast<int64_t>(sizeof(T));
   }
   std::byte* room(int64_t bytes) {
     staging_.resize(static_cast<size_t>(bytes));
@@ -194,9 +199,7 @@ class NestedSum {
 
  private:
   static constexpr bool kRounds = !std::is_same_v<T, Wire>;
-  // Pieces that are under way between machines at once. Of host memory, while one of them is summed
-  // the others move, also when another rank is late by some of them.
-  static constexpr int64_t kDepth = 4;
+  static constexpr int64_t kDepth = kPiecesUnderWay;
 
   struct Piece {
     int64_t first = 0;                  // in each part

@@ -168,7 +168,10 @@ class Meeting {
   // Strangers may have taken the descriptors, but not for long.
   void require_descriptor(int error) {
     constexpr double kLackS = 10;
-    if (!lacks_descriptors(error)) return;
+    if (!lacks_descriptors(error)) {
+      lacks_since_s_ = 0;
+      return;
+    }
     if (lacks_since_s_ == 0) lacks_since_s_ = now_s();
     if (now_s() - lacks_since_s_ < kLackS) return;
     throw system_error(ErrorCode::kIo,

@@ -40,6 +40,9 @@ Addresses resolve(const Endpoint& endpoint, int flags) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &found);
+  if (error == EAI_SYSTEM && lacks_descriptors(errno)) {
+    throw system_error(ErrorCode::kIo, "cannot find the host: " + endpoint.host, errno);
+  }
   if (error != 0) {
     const bool may_pass = error == EAI_AGAIN || error == EAI_SYSTEM;
     throw Error(may_pass ? ErrorCode::kPeer : ErrorCode::kConfig,
@@ -216,20 +219,42 @@ std::string address_of(const Socket& socket) {
   return bracketed ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-std::string host_of(const std::string& interface) {
-  if (::if_nametoindex(interface.c_str()) == 0) return interface;
+namespace {
+
+// The first IPv4 address of this machine for which `fits` says so, else the first IPv6 address that
+// other machines reach. Both are empty where there is none.
+struct InterfaceAddress {
+  std::string name, host;
+};
+template <typename Fits>
+InterfaceAddress find_interface(const Fits& fits) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0)
     throw system_error(ErrorCode::kIo, "cannot list interfaces", errno);
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
-      const bool fits = one->ifa_addr != nullptr && one->ifa_addr->sa_family == family;
-      if (fits && one->ifa_name == interface && !is_link_local(*one->ifa_addr)) {
-        return endpoint_of(*one->ifa_addr).host;
-      }
+      const bool is_one = one->ifa_addr != nullptr && one->ifa_addr->sa_family == family;
+      if (!is_one || is_link_local(*one->ifa_addr)) continue;
+      const InterfaceAddress found = {one->ifa_name, endpoint_of(*one->ifa_addr).host};
+      if (fits(found)) return found;
     }
   }
+  return {};
+}
+
+}  // namespace
+
+std::string interface_of(const std::string& host) {
+  if (::if_nametoindex(host.c_str()) != 0) return host;
+  return find_interface([&](const InterfaceAddress& one) { return one.host == host; }).name;
+}
+
+std::string host_of(const std::string& interface) {
+  if (::if_nametoindex(interface.c_str()) == 0) return interface;
+  const InterfaceAddress found =
+      find_interface([&](const InterfaceAddress& one) { return one.name == interface; });
+  if (!found.host.empty()) return found.host;
   throw Error(ErrorCode::kConfig,
               fmt::format("interface: {}: it has no address (give another, or an address of this "
                           "machine)",

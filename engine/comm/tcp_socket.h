@@ -59,6 +59,9 @@ std::string address_of(const Socket& socket);  // its own: "127.0.0.1:40123", "[
 // The address of an interface of this machine, "eth0": of its IPv4 addresses the first, else of its
 // IPv6 addresses that other machines reach. A text that is not the name of one stays as it is.
 std::string host_of(const std::string& interface);
+// The other way: the name of the interface that has an address, "127.0.0.1"; "" where none has it.
+// A name stays as it is.
+std::string interface_of(const std::string& host);
 // The next connection that waits; none when there is none, or no descriptor for it.
 Socket accept_one(const Socket& listener);
 // A connection to one of the addresses that the host has. Failure: Error (kConfig) when the host

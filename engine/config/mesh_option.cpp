@@ -80,6 +80,7 @@ void apply_mesh(Options& options, std::vector<std::string>& problems) {
   for (const std::string& item : options.mesh) {
     if (wrong.empty()) wrong = add_axis(item, axes);
   }
+  options.names_shards = axes.named("shard") > 0;
   if (wrong.empty()) wrong = fit_ranks(options, axes);
   const std::vector<std::string> given = std::exchange(options.mesh, {});
   if (!wrong.empty()) {

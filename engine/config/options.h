@@ -153,6 +153,7 @@ struct Options {
   PipelineSchedule pipeline_schedule = PipelineSchedule::kAuto;
   int64_t shard_ranks = 0;        // data ranks that share one copy of the state; 0: all
   std::vector<std::string> mesh;  // {"auto"}: the ranks of each axis are chosen; else empty
+  bool names_shards = false;      // --mesh says how many ranks share one copy of the state
   int64_t step_samples() const { return micro_batch * accumulate * batch_ranks(); }
   double peak_lr() const;
   // Ranks that share the state, and how many of them have micro-batches of their own.

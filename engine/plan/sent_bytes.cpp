@@ -54,12 +54,18 @@ SentCounter SentCounter::of_slowest(const Mesh& mesh) {
     const auto group = static_cast<GroupName>(name);
     if (lies_evenly(mesh, mesh.members_of(group))) continue;
     Circle& slowest = counter.circles_[static_cast<size_t>(name)];
+    // Of a pipeline, messages go to one place alone: it is far where it is far for some rank.
+    std::vector<bool> all_near = slowest.near_places;
     Mesh other = mesh;
     for (int k = 0; k < mesh.stage_ranks(); ++k) {
       other.rank = mesh.stage() * mesh.stage_ranks() + k;
       Circle circle = circle_of(other, group);
+      for (size_t place = 0; place < all_near.size(); ++place) {
+        all_near[place] = all_near[place] && circle.near_places[place];
+      }
       if (circle.of_a_byte.between > slowest.of_a_byte.between) slowest = std::move(circle);
     }
+    if (group == GroupName::kPipeline) slowest.near_places = std::move(all_near);
   }
   return counter;
 }

@@ -169,10 +169,12 @@ std::string processors_of_process() {
 train::NodeFacts read_node(const config::Options& options, const train::Job* job) {
   std::array<char, HOST_NAME_MAX + 1> host = {};
   gethostname(host.data(), host.size() - 1);
+  train::RunFacts here;
+  here.limits = config::read_limits();
   return {.host = host.data(),
           .processors = processors_of_process(),
-          .limits = config::read_limits(),
-          .host_bytes_max = options.host_memory > 0 ? options.host_memory : plan::kNoLimit,
+          .limits = here.limits,
+          .host_budget = train::host_budget_of(options, here),
           .nvme_free_bytes = io::free_bytes_of(options.nvme),
           .device_free_bytes = free_bytes_of_device(options, job),
           .has_peers = has_peers(options, job)};

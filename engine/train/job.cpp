@@ -52,7 +52,8 @@ bool listens(const std::string& address) {
   try {
     comm::connect_to(comm::parse_endpoint(address), kAnswersS);
     return true;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kIo) throw;  // there is no descriptor
     return false;
   }
 }
@@ -297,10 +298,10 @@ JobTerms Job::take() {
   return parse_terms(text);
 }
 
-void Job::end() {
-  constexpr double kAnyTimeS = 1e6;  // a rank that has ended or hangs is noticed before
+void Job::end(bool was_stopped) {
+  constexpr double kAnyTimeS = 1e6;  // a rank that has ended, or is paused, is noticed before
   std::string lost;
-  if (place_.launcher != 0 && getppid() != place_.launcher) {
+  if (was_stopped && place_.launcher != 0 && getppid() != place_.launcher) {
     lost = fmt::format(
         "launch: the process that started rank {} is gone: the run was stopped, and "
         "can be resumed",

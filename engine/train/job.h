@@ -76,8 +76,9 @@ class Job {
   JobTerms take();                   // all others; waits for rank 0
   // All ranks call it at the end of the run and wait there for each other, and for rank 0 to write
   // the model. So whoever starts ranks again has all of them, also when one fails there. Throws
-  // Error (kPeer) on all where a launching process is gone, which had the run stop.
-  void end();
+  // Error (kPeer) on all where the run was stopped before its last step and a launching process is
+  // gone, which is why.
+  void end(bool was_stopped);
 
   // The groups of a run's mesh, which the object owns. All ranks call it once, and have met when it
   // returns.

@@ -33,7 +33,7 @@ void each_limit(Limits& limits, const Visit& visit) {
 template <typename Node, typename Visit>
 void each_number_of_node(Node& node, const Visit& visit) {
   each_limit(node.limits, visit);
-  visit("host_max", node.host_bytes_max);
+  visit("host_budget", node.host_budget);
   visit("nvme_free", node.nvme_free_bytes);
   visit("device_free", node.device_free_bytes);
   visit("has_peers", node.has_peers);
@@ -177,10 +177,8 @@ void take_least_limit(const std::optional<int64_t>& limit, std::optional<int64_t
 
 std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   STRATA_CHECK(!nodes.empty());
-  const auto usable = [](const NodeFacts& node) {
-    return std::min(node.limits.usable_bytes(), node.host_bytes_max);
-  };
-  const auto least = std::ranges::min_element(nodes, {}, usable);
+  const auto usable = [](const NodeFacts& node) { return node.limits.usable_bytes(); };
+  const auto least = std::ranges::min_element(nodes, {}, &NodeFacts::host_budget);
   const int64_t cores = std::ranges::min(nodes, {}, [](const NodeFacts& node) {
                           return node.limits.cores;
                         }).limits.cores;
@@ -188,18 +186,18 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   facts.device_free_bytes =
       std::ranges::min(nodes, {}, &NodeFacts::device_free_bytes).device_free_bytes;
   facts.has_peers = std::ranges::all_of(nodes, &NodeFacts::has_peers);
-  facts.limits = least->limits;
+  facts.limits = std::ranges::min(nodes, {}, usable).limits;
   facts.limits.cores = cores;
   for (const NodeFacts& node : nodes) {
     take_least_limit(node.limits.file_bytes, facts.limits.file_bytes);
   }
   if (nodes.size() == 1) return "";
   facts.nvme_bytes_max = facts.nvme_free_bytes;
-  facts.host_bytes_max = std::ranges::min(nodes, {}, &NodeFacts::host_bytes_max).host_bytes_max;
+  facts.host_budget = least->host_budget;
   return fmt::format(
-      "machines: {}, and plans are made for the least of each figure: {} of memory, of node {} "
-      "({}), and {}",
-      nodes.size(), format_bytes(usable(*least)), least - nodes.begin(), least->host,
+      "machines: {}, and plans are made for the least of each figure: {} of host memory for the "
+      "run, of node {} ({}), and {}",
+      nodes.size(), format_bytes(least->host_budget), least - nodes.begin(), least->host,
       counted(cores, "core"));
 }
 

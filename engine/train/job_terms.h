@@ -16,10 +16,10 @@ struct NodeFacts {
   std::string host;
   std::string processors;  // that the process may use: '1' at the place of each; empty: not known
   config::Limits limits;
-  int64_t host_bytes_max = plan::kNoLimit;  // --host-memory
-  int64_t nvme_free_bytes = 0;              // of all directories together
-  int64_t device_free_bytes = 0;            // of the rank's GPU; 0: it uses none
-  bool has_peers = false;                   // and it can send others memory
+  int64_t host_budget = 0;        // of a run: --host-memory, or a share of what is usable
+  int64_t nvme_free_bytes = 0;    // of all directories together
+  int64_t device_free_bytes = 0;  // of the rank's GPU; 0: it uses none
+  bool has_peers = false;         // and it can send others memory
 };
 std::string to_text(const NodeFacts& node);
 NodeFacts parse_node(const std::string& text);  // Error (kConfig) when another build wrote it

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/units.h"
+#include "engine/comm/nested_exchange.h"
 #include "engine/comm/node_memory.h"
 #include "engine/model_files/transfer_buffer.h"
 #include "engine/train/run_plan_parts.h"
@@ -47,25 +48,31 @@ int64_t transfer_bytes(const plan::PlanInput& input) {
   return (both ? 2 : 1) * model::transfer_buffer_bytes(*input.spec);
 }
 
-// What a rank stages of others' gradients, sums and activations, by process groups
-// (comm::HostSums): a stretch for each other rank and machine.
+// What a rank stages of others' gradients, sums and activations, by process groups: at most
+// comm::kStagedBytes for each rank and machine.
 int64_t staging_bytes(const plan::PlanInput& input, const config::Options& options,
                       const RunFacts& facts) {
   if (!facts.processes || options.collectives == config::Collectives::kMpi) return 0;
+  const plan::Mesh& mesh = input.mesh;
   int64_t chunk = 0;
-  for (const shard::Chunk& one : shard::make_layout(*input.spec, input.mesh.shards()).chunks) {
+  for (const shard::Chunk& one : shard::make_layout(*input.spec, mesh.shards()).chunks) {
     chunk = std::max(chunk, one.numel);
   }
   const int64_t activations =
       input.shape.rows * input.shape.length * input.spec->architecture.hidden;
-  const auto of_group = [&](int64_t size, int64_t numel) {
-    const int64_t machines = ceil_div(size, ranks_on_node(options, facts));
-    const int64_t part = ceil_div(numel, size) * static_cast<int64_t>(sizeof(float));
-    return size > 1 ? (size - 1 + machines) * std::min(part, kMiB) : 0;
+  const auto of_group = [&](plan::GroupName name, int64_t numel) -> int64_t {
+    const plan::Mesh::Members members = mesh.members_of(name);
+    if (members.size == 1) return 0;
+    const int64_t near = mesh.together(members), machines = members.size / near;
+    const int64_t depth = machines > 1 ? comm::kPiecesUnderWay : 1;
+    const int64_t part = ceil_div(numel, members.size) * static_cast<int64_t>(sizeof(float));
+    const int64_t rooms = members.size + (near > 1 && machines > 1 ? machines : 0);
+    return rooms * std::min(depth * part, comm::kStagedBytes);
   };
-  return of_group(input.mesh.shards(), chunk) +
-         of_group(input.mesh.replicate, chunk / input.mesh.gradient_shards()) +
-         of_group(input.mesh.tensor, activations) + of_group(input.mesh.context, activations);
+  return of_group(plan::GroupName::kShard, chunk) +
+         of_group(plan::GroupName::kReplicate, chunk / mesh.gradient_shards()) +
+         of_group(plan::GroupName::kTensor, activations) +
+         of_group(plan::GroupName::kContext, activations);
 }
 
 // Of a rank in all its groups, at most: each writes to it by a ring.

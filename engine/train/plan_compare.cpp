@@ -97,7 +97,7 @@ void add_first_drive(Options& options, RunFacts& facts) {
 // The memory of a node for `factor` times the budget of the basis.
 void scale_host(double factor, int64_t budget, Options& options, RunFacts& facts) {
   options.host_memory = scaled(factor, budget);
-  facts.host_bytes_max = plan::kNoLimit;
+  facts.host_budget = 0;
   facts.limits.cgroup_limit_bytes = facts.limits.cgroup_free_bytes = std::nullopt;
   facts.limits.address_space_bytes = std::nullopt;
   facts.limits.memory_total_bytes = facts.limits.memory_available_bytes =

@@ -41,11 +41,11 @@ bool is_beyond_machine(const config::Options& options, const RunFacts& facts) {
 
 int64_t host_budget_of(const config::Options& options, const RunFacts& facts) {
   const int64_t usable = facts.limits.usable_bytes();
-  const int64_t own = is_beyond_machine(options, facts) ? usable
-                      : options.host_memory > 0
-                          ? options.host_memory
-                          : static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
-  return std::min(own, facts.host_bytes_max);
+  if (facts.host_budget > 0) return facts.host_budget;
+  if (is_beyond_machine(options, facts)) return usable;
+  return options.host_memory > 0
+             ? options.host_memory
+             : static_cast<int64_t>(kShareOfUsable * static_cast<double>(usable));
 }
 
 int64_t ranks_on_device(const config::Options& options, const RunFacts& facts) {
@@ -221,7 +221,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.input.spec = &run.spec_of(0);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
-  run.host_is_share = options.host_memory == 0;
+  run.host_is_share = options.host_memory == 0 && facts.host_budget == 0;
   run.device_is_share = is_whole_device(options, facts);
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = host_budget_for_arenas(run.input, options, facts);

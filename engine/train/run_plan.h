@@ -26,7 +26,7 @@ struct RunFacts {
   int64_t data_bytes = 0;                   // tokens held in memory
   int64_t nvme_free_bytes = 0;              // of all directories together; 0 without --nvme
   int64_t nvme_bytes_max = plan::kNoLimit;  // on several machines: the least that one of them has
-  int64_t host_bytes_max = plan::kNoLimit;  // and the least --host-memory
+  int64_t host_budget = 0;                  // and the least for a run; 0: host_budget_of() here
   int64_t device_free_bytes = 0;            // of each GPU that a rank uses; 0: not known
   bool has_peers = false;                   // the devices of all ranks can send each other memory
   bool device_is_share = false;  // Options::device_memory is kShareOfDevice of a profile's
@@ -72,7 +72,8 @@ struct RunPlan {
   std::vector<model::ModelSpec> slices;
   plan::PlanInput input;          // of rank 0
   std::vector<plan::Plan> ranks;  // of all, or of RunFacts::only_rank
-  // Of plan_run(). With RunFacts::only_rank, all ranks of a stage count as its first.
+  // Of plan_run(). With RunFacts::only_rank, all ranks of a stage count as its first, but for what
+  // they send.
   PlanTotals totals;
   std::string placement_name;
   plan::Rates rates;

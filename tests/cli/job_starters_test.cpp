@@ -5,9 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <string>
 
+#include "bindings/cli/job_environment.h"
 #include "engine/base/error.h"
 
 namespace strata::cli {
@@ -152,6 +154,17 @@ TEST(JobStarters, AProcessThatIsAloneHasNoPlace) {
   for (size_t i = 0; i < std::size(alone); ++i) {
     EXPECT_FALSE(place_in(alone[i])) << "row " << i;
   }
+}
+
+TEST(JobStarters, GroupsOfGpusOfOneMachineStayOnIt) {
+  constexpr const char* kName = "NCCL_SOCKET_IFNAME";
+  unsetenv(kName);
+  EXPECT_EQ(job_of_environment({}), nullptr);
+  EXPECT_STREQ(std::getenv(kName), "=lo");
+  setenv(kName, "eth7", 1);
+  EXPECT_EQ(job_of_environment({}), nullptr);
+  EXPECT_STREQ(std::getenv(kName), "eth7");
+  unsetenv(kName);
 }
 
 TEST(JobStarters, WhatCannotBeIsRefusedByName) {

@@ -176,6 +176,23 @@ TEST_F(LaunchHosts, ARunThatIsCompletedWithoutALostMachineIsASuccess) {
       << run.err();
 }
 
+// The machine hears of its lost connection, and has all ranks stop in good order.
+TEST_F(LaunchHosts, ARunThatALostConnectionStopsIsNoSuccess) {
+  write_script("ssh.sh",
+               "test $2 = one && exec sh -c \"$3\"; read -r secret; mkfifo in; "
+               "setsid sh -c \"$3\" < in > out 2>&1 & exec 3> in; echo $secret >&3; "
+               "while ! test -s run/metrics.jsonl; do sleep 0.1; done; exit 255");
+  Arguments words = on_hosts(train("run", {"--steps", "20000"}));
+  words.insert(words.begin() + 1, {"--max-restarts", "1"});
+  Process run(words, here());
+  EXPECT_EQ(run.wait(), 4) << run.err();
+  EXPECT_NE(run.err().find("launch: another machine lost its connection, and so the run was "
+                           "stopped (resume it)"),
+            std::string::npos)
+      << run.err();
+  EXPECT_TRUE(all_end("run", 20));
+}
+
 TEST_F(LaunchHosts, AnSshThatCannotStartIsNamed) {
   Arguments words = on_hosts(train("run", {"--steps", "3"}));
   words[4] = "no-such-ssh -p 2";

@@ -122,9 +122,10 @@ TEST(RunStartMesh, ShardsThatAreNotNamedFollowTheRanks) {
   config::Options options;
   options.ranks = options.shard_ranks = 4;
   options.given = {"mesh"};
-  EXPECT_FALSE(keeps_shards({"train", "--mesh", "tensor=1"}, options));
-  EXPECT_TRUE(keeps_shards({"train", "--mesh=shard=4,tensor=1"}, options));
-  EXPECT_TRUE(keeps_shards({"train", "--options", "file"}, options));
+  EXPECT_FALSE(keeps_shards(options));
+  config::Options named = options;
+  named.names_shards = true;
+  EXPECT_TRUE(keeps_shards(named));
   const RunStart run({"train", "--mesh", "tensor=1"}, options);
   EXPECT_EQ(run.arguments({.ranks = 2}),
             (Arguments{"train", "--mesh", "tensor=1", "--ranks", "2"}));

@@ -45,6 +45,9 @@ TEST(JobStore, ItsOwnAddressIsTheOneThatReachesTheServer) {
   EXPECT_EQ(JobStore(options_of(server, 0, 1)).own_host(), "127.0.0.1");
   EXPECT_EQ(host_of("lo"), "127.0.0.1");
   EXPECT_EQ(host_of("10.0.0.9"), "10.0.0.9");
+  EXPECT_EQ(interface_of("127.0.0.1"), "lo");
+  EXPECT_EQ(interface_of("lo"), "lo");
+  EXPECT_EQ(interface_of("192.0.2.1"), "");
 }
 
 TEST(JobStore, GetWaitsForTheKey) {

@@ -129,5 +129,24 @@ TEST(SentBytes, TheSlowestGroupIsTheOneBetweenMachines) {
   }
 }
 
+// Of three stages of two ranks on machines of three, ranks 2 and 3 have the middle one: the one
+// sends forward to the other machine, the other one back.
+TEST(SentBytes, TheSlowestMessageGoesBetweenMachines) {
+  const Mesh mesh = {.world = 6, .rank = 2, .pipeline = 3, .node_ranks = 3};
+  for (const ValueKind kind : {ValueKind::kActivation, ValueKind::kActivationGradient}) {
+    Program program;
+    program.accesses.resize(1);
+    program.accesses[0].value.kind = kind;
+    program.accesses[0].bytes = 100;
+    Op send;
+    send.kind = OpKind::kSend;
+    send.group = GroupName::kPipeline;
+    send.access_end = 1;
+    EXPECT_EQ(SentCounter::of_slowest(mesh).of(program, send), (SentBytes{.between = 100}));
+    const bool is_far = SentCounter(mesh).of(program, send).between > 0;
+    EXPECT_EQ(is_far, kind == ValueKind::kActivation);
+  }
+}
+
 }  // namespace
 }  // namespace strata::plan

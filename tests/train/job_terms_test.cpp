@@ -20,6 +20,7 @@ NodeFacts node_of(const std::string& host, int64_t cores, int64_t memory_bytes) 
   node.limits.cores = cores;
   node.limits.memory_total_bytes = 2 * memory_bytes;
   node.limits.memory_available_bytes = memory_bytes;
+  node.host_budget = memory_bytes;
   node.nvme_free_bytes = 100 * kGiB;
   return node;
 }
@@ -28,7 +29,7 @@ TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   NodeFacts node = node_of("a", 4, kGiB);
   node.limits.cgroup_free_bytes = 17;
   node.has_peers = true;
-  node.host_bytes_max = 3 * kGiB;
+  node.host_budget = 3 * kGiB;
   const NodeFacts read = parse_node(to_text(node));
   EXPECT_EQ(read.host, "a");
   EXPECT_EQ(read.processors, "1111");
@@ -38,7 +39,7 @@ TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   EXPECT_EQ(read.limits.memlock_bytes, std::nullopt);
   EXPECT_EQ(read.nvme_free_bytes, 100 * kGiB);
   EXPECT_TRUE(read.has_peers);
-  EXPECT_EQ(read.host_bytes_max, 3 * kGiB);
+  EXPECT_EQ(read.host_budget, 3 * kGiB);
 }
 
 TEST(JobTerms, TermsArriveAsTheyWere) {
@@ -92,26 +93,33 @@ TEST(JobTerms, TheLeastOfAllMachinesIsTaken) {
   nodes[0].limits.file_bytes = 2 * kGiB;
   nodes[2].limits.file_bytes = kGiB;
   RunFacts facts;
-  EXPECT_EQ(take_least(nodes, facts),
-            "machines: 3, and plans are made for the least of each figure: 4 GiB of memory, of "
-            "node 1 (b), and 2 cores");
+  EXPECT_EQ(
+      take_least(nodes, facts),
+      "machines: 3, and plans are made for the least of each figure: 4 GiB of host memory for "
+      "the run, of node 1 (b), and 2 cores");
   EXPECT_EQ(facts.limits.usable_bytes(), 4 * kGiB);
   EXPECT_EQ(facts.limits.cores, 2);
   EXPECT_EQ(facts.limits.file_bytes, kGiB);
   EXPECT_EQ(facts.nvme_free_bytes, 50 * kGiB);
   EXPECT_EQ(facts.nvme_bytes_max, 50 * kGiB);
 
-  nodes[0].host_bytes_max = 3 * kGiB;  // --host-memory
-  EXPECT_EQ(take_least(nodes, facts),
-            "machines: 3, and plans are made for the least of each figure: 3 GiB of memory, of "
-            "node 0 (a), and 2 cores");
-  EXPECT_EQ(facts.host_bytes_max, 3 * kGiB);
+  nodes[0].host_budget = 3 * kGiB;  // --host-memory
+  EXPECT_EQ(
+      take_least(nodes, facts),
+      "machines: 3, and plans are made for the least of each figure: 3 GiB of host memory for "
+      "the run, of node 0 (a), and 2 cores");
+  EXPECT_EQ(facts.limits.usable_bytes(), 4 * kGiB) << "the budget is node 0's, the memory node 1's";
+  for (const int64_t own : {int64_t{0}, 2 * kGiB, 5 * kGiB}) {
+    config::Options options;
+    options.host_memory = own;
+    EXPECT_EQ(host_budget_of(options, facts), 3 * kGiB) << "as all have it";
+  }
 
   RunFacts alone;
   EXPECT_EQ(take_least({nodes.data(), 1}, alone), "");
   EXPECT_EQ(alone.limits.cores, 4);
   EXPECT_EQ(alone.nvme_bytes_max, plan::kNoLimit);
-  EXPECT_EQ(alone.host_bytes_max, plan::kNoLimit);
+  EXPECT_EQ(alone.host_budget, 0);
 }
 
 TEST(JobTerms, RanksOfAMachineHaveTheirProcessorsTogether) {
