@@ -28,13 +28,19 @@ struct DeviceDescription {
   int64_t column_multiple = 1;
 };
 
-// A GPU of kernels/cuda. Its interiors have the type of the weights.
-inline DeviceDescription describe_cuda(DType weights) {
-  return {.name = "cuda",
-          .discrete = true,
+// A GPU of kernels/cuda. Its interiors have the type of the weights. With `unified`, its ops are in
+// the host's memory.
+inline DeviceDescription describe_cuda(DType weights, bool unified = false) {
+  return {.name = unified ? "unified" : "cuda",
+          .discrete = !unified,
           .kernels = KernelSet::kCuda,
           .interior = weights,
           .contexts = false};
+}
+
+// Whether its ops are issued to queues of its own, and not done by the host.
+inline bool has_queues(const DeviceDescription& device) {
+  return device.discrete || device.kernels == KernelSet::kCuda;
 }
 
 // Of the workspaces of its ops (workspace.h).

@@ -20,11 +20,13 @@ struct DeviceFacts {
   std::string arithmetic;  // what its bits depend on: its kind, libraries that compute
   int64_t memory_bytes = 0;
   int processors = 0;
+  bool unified = false;  // it has the host's memory, at the host's addresses
 };
 
 struct PluginDeviceOptions {
   int index = 0;
   DType interior = DType::kF32;
+  bool unified = false;  // ops are in pinned host memory (DeviceFacts::unified)
 };
 
 // What a plugin's one exported function returns. Both sides are built from the same source: the
@@ -53,7 +55,7 @@ inline std::string plugin_build() {
     hash = (hash ^ bytes) * 0x100000001b3u;
   }
 #undef STRATA_SIZE
-  return "5 " + std::to_string(hash);
+  return "6 " + std::to_string(hash);
 }
 
 inline constexpr PluginName kCudaPlugin = {

@@ -40,30 +40,33 @@ double deadline_in(const std::vector<std::string>& args) {
   return deadline_s;
 }
 
-// Whether --device auto is a GPU: where one works and has some memory free, and nothing says that
+// What --device auto is. A GPU where one works and has some memory free, and nothing says that
 // it is not meant. Ranks decide each for itself, so they are told, and figures of a file are of its
 // device. The libraries of GPUs are not loaded on a machine without a driver, because that takes a
 // while.
-bool takes_gpu(const config::Options& options, const std::string& plugin_path) {
+config::Device find_gpu(const config::Options& options, const std::string& plugin_path) {
   constexpr int64_t kLeastFree = kGiB;
   const std::optional<StartedRank> started = rank_of_environment();
   const bool has_ranks = options.ranks > 1 || (started && started->ranks > 1);
-  if (!options.machine.empty() || has_ranks) return false;
-  const bool has_driver =
-      access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;  // the second: WSL
-  if (plugin_path.empty() && !has_driver) return false;
+  if (!options.machine.empty() || has_ranks) return config::Device::kAuto;
+  const auto has = [](const char* path) { return access(path, F_OK) == 0; };
+  const bool has_driver = has("/dev/nvidiactl") || has("/dev/dxg" /* WSL */) || has("/dev/nvmap");
+  if (plugin_path.empty() && !has_driver) return config::Device::kAuto;
   std::string why;
   try {
-    if (!exec::list_gpus(plugin_path, why).empty()) {
+    const std::vector<kernels::DeviceFacts> gpus = exec::list_gpus(plugin_path, why);
+    if (!gpus.empty()) {
       const int64_t free = exec::free_bytes_of_gpu(plugin_path, 0);
-      if (free >= kLeastFree) return true;
+      if (free >= kLeastFree) {
+        return gpus[0].unified ? config::Device::kUnified : config::Device::kCuda;
+      }
       why = fmt::format("{} of its memory are free", format_bytes(free));
     }
   } catch (const Error& error) {
     why = error.what();
   }
   log(LogLevel::kWarning, fmt::format("device: auto is the CPU and not the GPU: {}", why));
-  return false;
+  return config::Device::kAuto;
 }
 
 }  // namespace
@@ -79,7 +82,7 @@ config::Options resolved_options(config::Command command, const std::vector<std:
     };
     const char* path = std::getenv("STRATA_PLUGIN_PATH");
     const std::string plugin_path = path == nullptr ? "" : path;
-    const auto gpu = [&](const config::Options& so_far) { return takes_gpu(so_far, plugin_path); };
+    const auto gpu = [&](const config::Options& so_far) { return find_gpu(so_far, plugin_path); };
     config::Options options = config::resolve_command_line(command, args, &report, of_run, gpu);
     options.plugin_path = plugin_path;
     if (!prints) return options;

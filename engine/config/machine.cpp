@@ -135,7 +135,8 @@ std::string set_entry(const TomlEntry& entry, Machine& machine) {
   }
   if (entry.key == "device") {
     const auto found = std::ranges::find(kDevices, text, &DeviceRow::name);
-    if (found == kDevices.end()) return "device \"" + text + "\" is not cpu, emulated or cuda";
+    if (found == kDevices.end())
+      return "device \"" + text + "\" is not cpu, emulated, cuda or unified";
     machine.device = found->kind;
     return "";
   }

@@ -38,7 +38,7 @@ constexpr OptionRow kRunning[] = {
      kRecipes},
     {"device", kDevice, enum_field<&O::device>(), kRuns | kBenchDevice, kMemory, "", "", kAny, "",
      "Where arithmetic runs: auto takes a GPU for one rank, cuda:1 is the second GPU, cuda that of "
-     "the local rank, and emulated a device for tests, on the CPU.",
+     "the local rank, unified a GPU in the host's memory.",
      kDeviceChoices},
     {"device-memory", kSize, &O::device_memory, kRuns | kBenchDevice, kMemory, "SIZE", "bytes",
      kFromOne, "90% of the device's; emulated: what --host-memory leaves, by rank",

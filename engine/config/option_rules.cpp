@@ -341,7 +341,8 @@ void check_link(const Options& options, std::vector<std::string>& problems) {
   problems.push_back(
       fmt::format("--device {} has no link to measure: it computes in host memory (give --device "
                   "cuda; strata doctor says which GPUs can be used)",
-                  options.device == Device::kCpu ? "cpu" : "auto, the CPU of this machine,"));
+                  options.device == Device::kAuto ? "auto, the CPU of this machine,"
+                                                  : row_of(kind_of(options.device)).name));
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ void OptionCollector::choose_device(const FindGpu& gpu) {
   const bool chooses = options_.device == Device::kAuto &&
                        takes(*find_option("device"), command_) &&
                        (!is_resumed || command_ != Command::kTrain);
-  if (chooses && gpu && gpu(options_)) options_.device = Device::kCuda;
+  if (chooses && gpu) options_.device = gpu(options_);
   // --device cpu overrides a device memory budget from a file or the resumed run.
   if (kind_of("device-memory") < kind_of("device") && !may_have_device(command_, options_)) {
     take_back("device-memory");

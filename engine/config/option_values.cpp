@@ -149,8 +149,7 @@ std::string assign_device(const OptionRow& row, const std::string& text, Options
   if (!cause.empty()) return cause;
   std::optional<int64_t> index = -1;
   if (colon != text.npos) {
-    const bool numbered =
-        changed.device != Device::kAuto && row_of(kind_of(changed.device)).numbered;
+    const bool numbered = changed.device != Device::kAuto && is_gpu(changed.device);
     if (!numbered) return "has a number, but there is only one of it (leave the number out)";
     constexpr int64_t kMost = 1023;
     index = parse_whole<int64_t>(std::string_view(text).substr(colon + 1));

@@ -271,8 +271,8 @@ struct RunOptions {
 // Finds the options of the resumed run from those of files and flags, which are not checked yet.
 using FindRunOptions = std::function<RunOptions(const Options& so_far)>;
 
-// Whether --device auto is a GPU of this machine, for options that are not checked yet.
-using FindGpu = std::function<bool(const Options& so_far)>;
+// What --device auto is on this machine: a GPU, or still kAuto. The options are not checked yet.
+using FindGpu = std::function<Device(const Options& so_far)>;
 
 // Everything that sets options; a later one overrides an earlier one.
 struct OptionSources {

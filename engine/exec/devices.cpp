@@ -43,6 +43,10 @@ DeviceDescription describe_gpu(Recipe recipe, int) {
   return kernels::describe_cuda(weight_dtype(recipe));
 }
 
+DeviceDescription describe_unified(Recipe recipe, int) {
+  return kernels::describe_cuda(weight_dtype(recipe), true);
+}
+
 std::unique_ptr<kernels::Device> open_none(const DeviceRequest&) {
   return nullptr;
 }
@@ -52,7 +56,9 @@ std::unique_ptr<kernels::Device> open_emulated(const DeviceRequest& request) {
 std::unique_ptr<kernels::Device> open_gpu(const DeviceRequest& request) {
   (void)require_gpu(request.plugin_path, request.index);
   return plugin_of(request.plugin_path)
-      .make({.index = request.index, .interior = request.interior});
+      .make({.index = request.index,
+             .interior = request.interior,
+             .unified = request.kind == DeviceKind::kUnified});
 }
 
 struct DeviceCalls {
@@ -65,6 +71,7 @@ constexpr DeviceCalls kCalls[] = {
     {describe_cpu, open_none},
     {describe_emulated, open_emulated},
     {describe_gpu, open_gpu},
+    {describe_unified, open_gpu},
 };
 static_assert(std::size(kCalls) == config::kDevices.size());
 
@@ -112,12 +119,14 @@ bool gpus_have_peers(const std::string& plugin_path, std::string& text) {
 }
 
 std::string arithmetic_of(DeviceKind kind, int index, const std::string& plugin_path) {
-  if (kind != DeviceKind::kCuda) return kernels::cpu_arithmetic();
+  if (!config::row_of(kind).is_gpu) return kernels::cpu_arithmetic();
   return require_gpu(plugin_path, index)[static_cast<size_t>(index)].arithmetic;
 }
 
 std::string text_of(const kernels::DeviceFacts& facts) {
-  return fmt::format("{}, {}, {}", facts.name, format_bytes(facts.memory_bytes), facts.software);
+  const char* of_host = facts.unified ? " of the host's memory" : "";
+  return fmt::format("{}, {}{}, {}", facts.name, format_bytes(facts.memory_bytes), of_host,
+                     facts.software);
 }
 
 }  // namespace strata::exec

@@ -120,7 +120,7 @@ bool Executor::Impl::is_planned_for(const kernels::DeviceDescription& device) co
 // Before anything is allocated: a device may refuse.
 void Executor::Impl::open_device() {
   device_ = options_.device;
-  if (!plan_.device.discrete || device_ != nullptr) return;
+  if (!on_device(Lane::kCompute) || device_ != nullptr) return;
   opened_device_ = options_.open_device ? options_.open_device()
                                         : kernels::make_emulated_device(
                                               *options_.backend, {.threads = options_.threads});
@@ -129,7 +129,7 @@ void Executor::Impl::open_device() {
 
 // The bytes that io_uring reads and writes are the bytes that the device copies.
 void Executor::Impl::pin_arenas() {
-  if (!plan_.device.discrete) return;
+  if (!on_device(Lane::kCompute)) return;
   int64_t unpinned_bytes = 0;
   for (const auto& [arena, pinned] :
        {std::pair{&host_, &pinned_[0]}, std::pair{&control_, &pinned_[1]}}) {
@@ -147,7 +147,7 @@ void Executor::Impl::pin_arenas() {
 void Executor::Impl::make_devices() {
   host_device_ = kernels::make_host_device(*options_.backend, options_.threads);
   const int64_t device_bytes = plan_.arenas.bytes[static_cast<size_t>(plan::Arena::kDevice)];
-  if (!plan_.device.discrete) device_ = host_device_.get();
+  if (!on_device(Lane::kCompute)) device_ = host_device_.get();
   const bool is_emulated = device_->description().kernels != kernels::KernelSet::kCuda;
   if (plan_.device.discrete && is_emulated) {
     memory::require_host_memory(device_bytes, "--device-memory");
@@ -167,7 +167,7 @@ void Executor::Impl::make_devices() {
     return;
   }
   // An emulated device computes on the host's processors, where arithmetic may take any time.
-  if (plan_.device.discrete && !is_emulated) watch_ = std::make_unique<DeviceWatch>(*this);
+  if (on_device(Lane::kCompute) && !is_emulated) watch_ = std::make_unique<DeviceWatch>(*this);
   compute_ = std::make_unique<SegmentCompute>(spec_, plan_.recipe, plan_.shape, *device_,
                                               *queues_[index_of(Lane::kCompute)]);
 }

@@ -15,7 +15,7 @@ using plan::Lane;
 
 // Every lane belongs to one place: the host, or one queue of the device.
 bool Executor::Impl::on_device(Lane lane) const {
-  return plan_.device.discrete && plan::is_device_lane(lane);
+  return kernels::has_queues(plan_.device) && plan::is_device_lane(lane);
 }
 
 // Whether the lane's ops are arithmetic of the host's processors, which cannot hang.

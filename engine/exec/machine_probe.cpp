@@ -347,7 +347,7 @@ config::Machine probe_here(const ProbeOptions& options) {
   machine.optimizer_bytes_per_s = probe_optimizer(options, part_s);
   machine.overlap_speed = overlap_speed(options, part_s);
   machine.op_overhead_s = hand_over_s(part_s / 4);
-  if (options.device == config::DeviceKind::kCuda) set_gpu(options, 2 * part_s, machine);
+  if (config::row_of(options.device).is_gpu) set_gpu(options, 2 * part_s, machine);
   if (options.device == config::DeviceKind::kEmulated) {
     machine.device_bytes = machine.host_bytes;
     machine.device_memory_bytes_per_s = machine.memory_bytes_per_s;

@@ -21,7 +21,7 @@ double part_of(double rate, const RateContext& context) {
 
 // One rank's part of a rate that each device has for itself.
 double device_part_of(double rate, const config::Machine& machine, const RateContext& context) {
-  if (machine.device != config::DeviceKind::kCuda) return part_of(rate, context);
+  if (!config::row_of(machine.device).is_gpu) return part_of(rate, context);
   return rate / static_cast<double>(context.device_ranks);
 }
 
@@ -62,7 +62,7 @@ plan::Rates best_rates_of(const config::Machine& machine, const RateContext& con
   const double memory = part_of(machine.memory_bytes_per_s, context);
   rates.memory_bytes_per_s = std::max(memory, part_of(machine.optimizer_bytes_per_s, context));
   rates.cores = std::max(1, context.threads);
-  rates.shared_cores = machine.device != config::DeviceKind::kCuda;
+  rates.shared_cores = !config::row_of(machine.device).is_gpu;
   rates.shared_speed = std::max(0.5, machine.overlap_speed);  // one after the other is never worse
   if (context.discrete) {
     // Profiles of machines without a device have no link; an emulated one's is a copy in memory.
@@ -99,7 +99,8 @@ plan::Rates rates_of(const config::Machine& machine, const RateContext& context)
   if (machine.overlap_speed > 0) rates.shared_speed = machine.overlap_speed;
   rates.compute_overhead_s = rates.optimizer_overhead_s = machine.op_overhead_s;
   // A device has the next op in its queue; on the host a thread must see that one has ended.
-  if (context.discrete && machine.device_op_overhead_s > 0) {
+  const bool has_queues = context.discrete || config::row_of(machine.device).is_gpu;
+  if (has_queues && machine.device_op_overhead_s > 0) {
     rates.compute_overhead_s = machine.device_op_overhead_s;
   }
   rates.transfer_latency_s = rates.comm_within_latency_s = machine.op_overhead_s;

@@ -118,15 +118,16 @@ void check_scratch(const config::Options& options) {
 }
 
 void collect_device(const config::Options& options, Failures& failures) {
-  if (options.device != config::Device::kCuda) return;
+  if (!config::is_gpu(options.device)) return;
   failures.collect([&] { (void)exec::require_gpu(options.plugin_path, options.device_index); });
 }
 
 namespace {
 
-// The least free memory of the GPUs that the ranks of this process use.
+// The least free memory of the GPUs that the ranks of this process use; 0 where they have none of
+// their own.
 int64_t free_bytes_of_device(const config::Options& options, const train::Job* job) {
-  if (options.device != config::Device::kCuda) return 0;
+  if (!config::is_gpu(options.device)) return 0;
   int64_t first = options.device_index, last = first;
   if (first < 0) {
     first = job == nullptr ? 0 : job->rank() % job->ranks_on_node();
@@ -138,10 +139,11 @@ int64_t free_bytes_of_device(const config::Options& options, const train::Job* j
     const int64_t free = exec::free_bytes_of_gpu(options.plugin_path, static_cast<int>(index));
     least = std::min(least, free);
     log(LogLevel::kInfo,
-        fmt::format("device: cuda:{}: {}; {} free", index,
+        fmt::format("device: {}:{}: {}; {} free",
+                    config::row_of(config::kind_of(options.device)).name, index,
                     exec::text_of(gpus[static_cast<size_t>(index)]), format_bytes(free)));
   }
-  return least;
+  return options.device == config::Device::kCuda ? least : 0;
 }
 
 // Whether the device of a rank of this process can send those of others memory, where that matters.
@@ -277,7 +279,7 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
   probe.drive.deadline_s =
       std::min(probe.drive.deadline_s, static_cast<double>(options.io_deadline));
   probe.device = config::kind_of(options.device);
-  if (probe.device == config::DeviceKind::kCuda) {
+  if (config::row_of(probe.device).is_gpu) {
     const auto index = static_cast<int>(std::max<int64_t>(0, options.device_index));
     const auto gpus = exec::require_gpu(options.plugin_path, index);
     probe.gpu = exec::text_of(gpus[static_cast<size_t>(index)]);
@@ -385,8 +387,7 @@ train::RunPlan make_run_plan(const model::ModelSpec& spec, const config::Options
 plan::Rates unit_rates(const config::Options& options) {
   config::Machine machine = nominal_machine(options.threads);
   machine.device = config::kind_of(options.device);
-  const bool is_gpu = machine.device == config::DeviceKind::kCuda;
-  if (is_gpu) machine.device_memory_bytes_per_s = 1e12;
+  if (config::is_gpu(options.device)) machine.device_memory_bytes_per_s = 1e12;
   return exec::rates_of(machine, {.recipe = options.recipe,
                                   .threads = static_cast<int>(options.threads),
                                   .discrete = config::row_of(machine.device).discrete});

@@ -24,6 +24,11 @@ void require_right_device(const config::Json& given, const config::Options& opti
     refuse("device: auto: the caller computes, and knows where (give cpu, cuda or cuda:N)");
   }
   const config::DeviceKind kind = config::kind_of(options.device);
+  if (kind == config::DeviceKind::kUnified) {
+    refuse(
+        "device: unified: the session keeps all state in host memory, which that GPU reads "
+        "(give cpu)");
+  }
   if (!config::row_of(kind).discrete) return;
   if (options.device_memory == 0) {
     refuse(

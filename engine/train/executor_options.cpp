@@ -46,7 +46,7 @@ exec::ExecutorOptions executor_options(const config::Options& options, const Run
   executor.io_deadline_s = static_cast<double>(options.io_deadline);
   executor.deadline_s = executor.io_deadline_s + kMostOfLanesS;
   executor.groups = groups.lanes;
-  if (plan.input.device.discrete) {
+  if (kernels::has_queues(plan.input.device)) {
     const int64_t local_rank = rank % plan.ranks_on_node;
     const exec::DeviceRequest request = {
         .kind = config::kind_of(options.device),

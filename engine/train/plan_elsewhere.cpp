@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/train/plan_elsewhere.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/base/error.h"
@@ -14,12 +16,13 @@ using config::DeviceKind;
 
 void take_device(const config::Machine& machine, config::Options& options, RunFacts& facts) {
   if (options.device == Device::kAuto) options.device = config::device_of(machine.device);
-  if (options.device == Device::kCuda && machine.device != DeviceKind::kCuda) {
+  if (config::is_gpu(options.device) && machine.device != config::kind_of(options.device)) {
     throw Error(ErrorCode::kConfig,
-                "device: cuda: the machine " + machine.name +
+                fmt::format("device: {}: the machine {}",
+                            config::row_of(config::kind_of(options.device)).name, machine.name) +
                     " has no such device (give --machine with a profile that has one)");
   }
-  if (options.device == Device::kCpu && options.device_memory > 0) {
+  if (!config::row_of(config::kind_of(options.device)).discrete && options.device_memory > 0) {
     throw Error(ErrorCode::kConfig, "device-memory: the machine " + machine.name +
                                         " has no device with memory of its own (use "
                                         "--host-memory)");
@@ -37,7 +40,7 @@ void take_drives(config::Options& options, RunFacts& facts) {
   if (facts.machine.nvme_mixed_bytes_per_s <= 0) return options.nvme.clear();
   const bool are_named = !options.nvme.empty();
   if (!are_named) options.nvme = {"the drives of " + facts.machine.name};
-  const bool are_here = are_named && facts.machine.device != DeviceKind::kCuda &&
+  const bool are_here = are_named && !config::row_of(facts.machine.device).is_gpu &&
                         std::all_of(options.nvme.begin(), options.nvme.end(), model::is_there);
   if (are_here) return set_room(options, facts);
   facts.nvme_free_bytes = facts.machine.nvme_bytes > 0 ? facts.machine.nvme_bytes : kPlentyOfSpace;

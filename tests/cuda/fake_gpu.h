@@ -45,6 +45,10 @@ class FakeGpu {
   static std::unique_ptr<kernels::Device> make(DType interior) {
     return plugin().make({.interior = interior});
   }
+  // One that has the host's memory; needs unified=1.
+  static std::unique_ptr<kernels::Device> make_unified(DType interior) {
+    return plugin().make({.interior = interior, .unified = true});
+  }
   static std::string folder() {
     const char* given = std::getenv("STRATA_FAKE_PLUGIN");
     return given != nullptr ? given : STRATA_FAKE_PLUGIN;

@@ -76,6 +76,42 @@ TEST_F(CudaPlacements, ChangeNoBit) {
   }
 }
 
+// All is in host memory: kernels read what a drive wrote there, and the host updates after them.
+TEST_F(CudaPlacements, AGpuInTheHostsMemoryHasTheSameBits) {
+  for (uint64_t seed = 1; seed <= test::seeds(4); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    test::Draw draw(800 + seed);
+    const model::ModelSpec spec = test::random_spec(draw, 1, seed % 2 == 0);
+    plan::PlanInput input = on_gpu(test::random_input(draw, spec, 1));
+    options_.clip = input.mode == plan::OptimizerMode::kDeferred ? 0.5 : 0;
+    options_.make_device = test::FakeGpu::make;
+    const test::RunResult expected = run(input, resident(draw, input), "");
+    options_.make_device = test::FakeGpu::make_unified;
+    input.device = exec::describe(config::DeviceKind::kUnified, input.recipe, 1);
+    for (int trial = 0; trial < 3; ++trial) {
+      options_.overlaps = draw.coin();
+      options_.resume_after = trial == 2 ? 2 : 0;
+      const plan::Placement placement =
+          trial == 0 ? plan::smallest_placement(input) : test::random_placement(draw, input);
+      const std::string settings = "unified=1 delay_us=300 seed=" + std::to_string(trial);
+      EXPECT_TRUE(run(input, placement, settings) == expected) << "trial " << trial;
+    }
+    options_.overlaps = false;
+    options_.resume_after = 0;
+  }
+}
+
+TEST_F(CudaPlacements, AGpuWithMemoryOfItsOwnIsNotTakenForOneWithout) {
+  test::FakeGpu::configure("unified=0");
+  try {
+    (void)test::FakeGpu::make_unified(DType::kF32);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("use --device cuda"), std::string::npos);
+  }
+}
+
 // They add what is f32, whatever the type of interiors; norms over all heads add sums of rows.
 TEST_F(CudaPlacements, TensorRanksOfEachFamilyHaveTheLossesOfOneRank) {
   test::FakeGpu::configure("pageable=0 devices=2");

@@ -123,6 +123,35 @@ TEST_F(CudaProgram, TrainsAndEvaluates) {
   EXPECT_SAYS(gpu_answer, cpu_answer.substr(0, 8));
 }
 
+// The host computes norms of gradients, with sums of its own order. --device auto takes it, too.
+TEST_F(CudaProgram, AGpuInTheHostsMemoryNeedsNoOther) {
+  said(train("own", {"--recipe", "bf16", "--device", "cuda"}), 0);
+  EXPECT_SAYS(said(train("none", {"--device", "unified"}), 2), "(use --device cuda)");
+  set_fake("unified=1 delay_us=200 seed=5");
+  const std::string text = said(train("unified", {"--recipe", "bf16", "--device", "unified"}), 0);
+  EXPECT_SAYS(text, "device: unified:0: Fake GPU 0, 8 GiB of the host's memory, compute 9.0");
+  const std::string state = state_in(text);
+  const std::vector<double> own = losses_of("own"), unified = losses_of("unified");
+  ASSERT_EQ(unified.size(), 6u);
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(unified[i], own[i], 1e-4 * own[i]);
+  Arguments little = {"--recipe", "bf16", "--device",  "unified",
+                      "--nvme",   ".",    "--offload", "nvme"};
+  little.insert(little.end(), {"--host-memory", "1MiB"});
+  const std::string refusal = said(train("refused", little), 3);
+  const size_t at = refusal.rfind("the least that fits is --host-memory ") + 37;
+  little.back() = refusal.substr(at, refusal.find_first_of(" ,)\n", at) - at);
+  EXPECT_EQ(state_after("little", little), state);
+  const Arguments ranks = {"--recipe", "bf16", "--device", "unified:0", "--ranks", "2"};
+  EXPECT_SAYS(said(train("two", ranks), 0), "state ");
+  const std::string loss = said({"eval", "--model", "unified/model", "--data", STRATA_TEXT,
+                                 "--sequence-length", "32", "--recipe", "bf16"},
+                                0);
+  EXPECT_SAYS(loss, "loss ");
+  EXPECT_SAYS(loss, "device: unified:0: Fake GPU 0");
+  EXPECT_SAYS(said(train("none", {"--device", "unified", "--device-memory", "1GiB"}), 2),
+              "device-memory");
+}
+
 // In fp32 and without chance, the texts are those of the CPU. Pieces of prompts and one prompt at a
 // time give the same bits, in memory and with the weights read for each pass.
 TEST_F(CudaProgram, Generates) {
@@ -247,7 +276,7 @@ TEST_F(CudaProgram, GpusOfRanksSendEachOtherMemory) {
   set_fake("devices=4 delay_us=100 seed=4");
   const Arguments meshes[] = {{"--ranks", "2", "--recipe", "bf16", "--reduce-dtype", "bf16"},
                               {"--ranks", "4", "--shard-ranks", "2", "--zero-stage", "2"},
-                              {"--ranks", "2", "--tensor-ranks", "2", "--recipe", "fp32"},
+                              {"--ranks", "2", "--tensor-ranks", "2", "--recipe", "bf16"},
                               {"--ranks", "2", "--context-ranks", "2"},
                               {"--ranks", "2", "--pipeline-ranks", "2", "--accumulate", "2"}};
   for (const Arguments& mesh : meshes) {

@@ -284,6 +284,8 @@ TEST(RatesOf, ADeviceHasItsOwnTimeOfAnOp) {
   EXPECT_EQ(rates_of(machine, {.discrete = true}).compute_overhead_s, 5e-6);
   EXPECT_EQ(rates_of(machine, {.discrete = true}).optimizer_overhead_s, 3e-5);
   EXPECT_EQ(rates_of(machine, {}).compute_overhead_s, 3e-5);
+  machine.device = config::DeviceKind::kUnified;
+  EXPECT_EQ(rates_of(machine, {}).compute_overhead_s, 5e-6);
 }
 
 }  // namespace

@@ -124,6 +124,9 @@ const Device::Allocation* Device::allocation_of(const void* address, int64_t byt
 }
 
 std::byte* Device::mapped(const void* address, int64_t bytes) const {
+  if (faults.setting("unified") != 0 && kind_of(address, bytes) == HostKind::kPinned) {
+    return static_cast<std::byte*>(const_cast<void*>(address));
+  }
   const std::lock_guard lock(mu_);
   if (allocation_of(address, bytes) == nullptr) return nullptr;
   return static_cast<std::byte*>(space_.mapped(address));

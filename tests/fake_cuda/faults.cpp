@@ -8,8 +8,9 @@ namespace fake_cuda {
 namespace {
 
 const std::map<std::string, int64_t> kSettings = {
-    {"devices", 1},  {"driver", 1},  {"memory", int64_t{8} << 30}, {"delay_us", 0}, {"seed", 1},
-    {"pageable", 1}, {"nccl", 22803}};
+    {"devices", 1},  {"driver", 1}, {"memory", int64_t{8} << 30},
+    {"delay_us", 0}, {"seed", 1},   {"pageable", 1},
+    {"nccl", 22803}, {"unified", 0}};
 constexpr const char* kFaults[] = {"malloc", "register", "launch",     "kernel",  "hang",
                                    "copy",   "copying",  "lost",       "product", "algorithm",
                                    "nccl",   "absent",   "exchanging", "stuck"};

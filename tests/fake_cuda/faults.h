@@ -12,6 +12,7 @@
 //   driver=0         the driver is too old
 //   memory=BYTES     of each device (8 GiB)
 //   delay_us=300     each command of a stream begins up to that much later, drawn from seed=N
+//   unified=1        kernels reach registered host memory too
 //   pageable=0       copies with host memory that is not registered are refused
 //   nccl=21703       the version of NCCL (22803); 0: it is not installed. Read once in a process
 //   malloc@2         the second cudaMalloc is out of memory

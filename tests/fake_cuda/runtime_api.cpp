@@ -78,6 +78,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   properties->totalGlobalMem = static_cast<size_t>(device().faults.setting("memory"));
   properties->major = 9;
   properties->multiProcessorCount = 1;
+  properties->integrated = properties->canUseHostPointerForRegisteredMem =
+      static_cast<int>(device().faults.setting("unified"));
   return cudaSuccess;
 }
 

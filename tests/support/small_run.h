@@ -177,7 +177,7 @@ class RankRun {
     options.io_deadline_s = options_.io_deadline_s;
     if (input_.mesh.rank == options_.simulated_rank) options.simulated = options_.simulated;
     options.frozen = &initial_;
-    if (input_.device.discrete) {
+    if (kernels::has_queues(input_.device)) {
       device_ = options_.make_device != nullptr ? options_.make_device(input_.device.interior)
                                                 : make_emulated();
       options.device = device_.get();

@@ -110,6 +110,11 @@ cudaDeviceProp properties_of(int index) {
   return properties;
 }
 
+// Whether its kernels reach pinned memory of the host where the host does, and no memory is nearer.
+bool is_unified(const cudaDeviceProp& properties) {
+  return properties.integrated != 0 && properties.canUseHostPointerForRegisteredMem != 0;
+}
+
 std::string pci_of(const cudaDeviceProp& properties) {
   return fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
                      properties.pciDeviceID);
@@ -118,8 +123,16 @@ std::string pci_of(const cudaDeviceProp& properties) {
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const PluginDeviceOptions& options)
-      : index_(use(options.index)), shared_(index_), description_(describe_cuda(options.interior)) {
+      : index_(use(options.index)),
+        shared_(index_),
+        description_(describe_cuda(options.interior, options.unified)) {
     require_possible(description_);
+    const cudaDeviceProp properties = properties_of(index_);
+    if (description_.discrete || is_unified(properties)) return;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("device: unified: {} has memory of its own, or cannot read the host's "
+                            "(use --device cuda)",
+                            properties.name));
   }
 
   const DeviceDescription& description() const override { return description_; }
@@ -145,6 +158,14 @@ class CudaDevice : public Device {
         cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable);
     if (error == cudaSuccess) return std::make_unique<Registered>(index_, data);
     cudaGetLastError();  // not sticky
+    if (!description_.discrete) {
+      throw Error(
+          ErrorCode::kDoesNotFit,
+          fmt::format("{} of host memory cannot be pinned for the GPU, which computes in it "
+                      "(lower --host-memory, or raise the limit on locked memory: ulimit "
+                      "-l)",
+                      format_bytes(bytes)));
+    }
     return nullptr;
   }
   PeersId make_peers_id() override {
@@ -193,6 +214,7 @@ DeviceFacts facts_of(int index) {
                   libraries + attention.substr(0, attention.find(',')));
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   facts.processors = properties.multiProcessorCount;
+  facts.unified = is_unified(properties);
   return facts;
 }
 

@@ -46,6 +46,8 @@ struct cudaDeviceProp {
   int pciBusID;
   int pciDeviceID;
   int pciDomainID;
+  int integrated;
+  int canUseHostPointerForRegisteredMem;
 };
 
 using cudaStream_t = struct CUstream_st*;
