@@ -2,12 +2,16 @@
 #include "bindings/cli/doctor_drive.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
+#include "bindings/cli/doctor_gpu.h"
+#include "engine/base/plural.h"
 #include "io/drives.h"
 
 namespace strata::cli {
@@ -70,6 +74,25 @@ void check_link(const std::string& name, const fs::path& controller,
                    "may be slower: check again under load)"});
 }
 
+// A drive and a GPU on two nodes exchange over the link between the processors.
+void check_node(const std::string& name, const fs::path& controller, const std::string& root,
+                std::vector<DoctorLine>& lines) {
+  const std::optional<double> node = read_number(controller / "device/numa_node");
+  if (!node || *node < 0) return;
+  const std::string text = fmt::format("NUMA node {:.0f}", *node);
+  const std::set<int> of_gpus = numa_nodes_of_gpus(root);
+  if (of_gpus.empty() || of_gpus.contains(-1) || of_gpus.contains(static_cast<int>(*node))) {
+    lines.push_back({Status::kOk, name, text, ""});
+    return;
+  }
+  lines.push_back(
+      {Status::kWarn, name,
+       fmt::format("{}, and GPUs are on {} {}", text,
+                   plural(static_cast<int64_t>(of_gpus.size()), "node"), fmt::join(of_gpus, ", ")),
+       "use drives on the node of a run's GPU: others reach it over the link between "
+       "the processors"});
+}
+
 void check_temperature(const std::string& name, const fs::path& controller,
                        std::vector<DoctorLine>& lines) {
   std::vector<fs::path> sensors = entries_of(controller, "hwmon");
@@ -108,6 +131,7 @@ std::vector<DoctorLine> check_drives(const std::string& directory, const std::st
     const fs::path controller = controller_of(drive);
     if (controller.empty()) continue;
     check_link(name, controller, lines);
+    check_node(name, controller, root, lines);
     check_temperature(name, controller, lines);
   }
   return lines;

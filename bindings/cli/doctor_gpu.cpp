@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -22,17 +23,6 @@ std::string first_word(const fs::path& path) {
   std::string word;
   file >> word;
   return word;
-}
-
-// Whether the PCI bus has a display or 3D controller by NVIDIA.
-bool has_nvidia_gpu(const std::string& root) {
-  std::error_code ignored;
-  for (fs::directory_iterator at(root + "/sys/bus/pci/devices", ignored), end;
-       !ignored && at != end; at.increment(ignored)) {
-    const bool is_display = first_word(at->path() / "class").starts_with("0x03");
-    if (is_display && first_word(at->path() / "vendor") == "0x10de") return true;
-  }
-  return false;
 }
 
 // "; PCIe 32.0 GT/s x16, NUMA node 0", as far as the system says it.
@@ -91,6 +81,20 @@ DoctorLine check_gpu(const kernels::DeviceFacts& facts, int index, const std::st
 
 }  // namespace
 
+// Those of display and 3D controllers.
+std::set<int> numa_nodes_of_gpus(const std::string& root) {
+  std::set<int> nodes;
+  std::error_code ignored;
+  for (fs::directory_iterator at(root + "/sys/bus/pci/devices", ignored), end;
+       !ignored && at != end; at.increment(ignored)) {
+    const bool is_display = first_word(at->path() / "class").starts_with("0x03");
+    if (!is_display || first_word(at->path() / "vendor") != "0x10de") continue;
+    const std::string node = first_word(at->path() / "numa_node");
+    nodes.insert(node.empty() ? -1 : std::atoi(node.c_str()));
+  }
+  return nodes;
+}
+
 std::vector<DoctorLine> check_gpus(const std::string& plugin_path, const std::string& root) {
   std::string why;
   const std::vector<kernels::DeviceFacts> gpus = exec::list_gpus(plugin_path, why);
@@ -99,8 +103,8 @@ std::vector<DoctorLine> check_gpus(const std::string& plugin_path, const std::st
     lines.push_back(check_gpu(facts, static_cast<int>(lines.size()), plugin_path, root));
   }
   if (!lines.empty()) return lines;
-  const bool has_one = has_nvidia_gpu(root);
-  lines.push_back({has_one ? Status::kWarn : Status::kOk, "gpu", "none is used: " + why,
+  const bool has_one = !numa_nodes_of_gpus(root).empty();
+  lines.push_back({has_one ? Status::kWarn : Status::kOk, "gpu", "no GPU is used: " + why,
                    has_one ? "do what the brackets say; until then runs use the CPU" : ""});
   return lines;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,8 @@ namespace strata::cli {
 // that says why none is used, which is a warning when the machine has a GPU by NVIDIA. Tests set
 // `root`, which is put before /sys.
 std::vector<DoctorLine> check_gpus(const std::string& plugin_path, const std::string& root = "");
+
+// The NUMA nodes of GPUs by NVIDIA, as the PCI bus says them; -1: of one whose node is not known.
+std::set<int> numa_nodes_of_gpus(const std::string& root = "");
 
 }  // namespace strata::cli

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/exec/device_watch.h"
 #include "engine/exec/op_name.h"
 
 namespace strata::exec {
@@ -35,7 +36,7 @@ void Executor::Impl::DeviceUses::open(const Instance& instance, const plan::Op& 
 }
 
 void Executor::Impl::DeviceUses::give() {
-  stream_ ? opens_->let_wait(*stream_, opened_) : await_completed(*opens_, opened_);
+  stream_ ? opens_->let_wait(*stream_, opened_) : await_opened();
 }
 
 void Executor::Impl::DeviceUses::fill_zeros(float* values, int64_t count) {
@@ -68,15 +69,17 @@ void Executor::Impl::DeviceUses::copy(const Instance& instance, const plan::Op& 
   opens_->begin("copy", ranges_);
   opens_->copy(copied.to, copied.from, copied.bytes);
   opened_ = opens_->end();
-  await_completed(*opens_, opened_);
+  await_opened();
   if (!opened_s_) opened_s_ = opens_->span_of(first_).end_s;  // before copies take its place
   if (stream_) opens_->let_wait(*stream_, opened_);
 }
 
-void Executor::Impl::DeviceUses::await_completed(kernels::Queue& queue, int64_t count) const {
-  while (queue.completed() < count) {
+// What a caller has on its stream may take any time.
+void Executor::Impl::DeviceUses::await_opened() const {
+  for (double waited_s = 0; opens_->completed() < opened_; waited_s += kSleep_s) {
+    if (!stream_ && waited_s > impl_.options_.io_deadline_s) DeviceWatch::give_up(impl_, "a use");
     if (impl_.progress_.stopped()) throw Progress::Stopped{};
-    queue.sleep(count, kSleep_s);
+    opens_->sleep(opened_, kSleep_s);
   }
 }
 
@@ -85,7 +88,10 @@ void Executor::Impl::DeviceUses::publish() {
   double last_end_s = 0;
   for (int64_t next = 1;; ++next) {
     impl_.progress_.wait_until([&] { return closed_.load() >= next; });
-    await_completed(lane_, next);
+    while (lane_.completed() < next) {
+      if (impl_.progress_.stopped()) throw Progress::Stopped{};
+      lane_.sleep(next, kSleep_s);
+    }
     const Closed use = closed_use(next);
     const double end_s = lane_.span_of(next).end_s;
     const double opened_s = use.opened_s ? *use.opened_s : opens_->span_of(use.opened).end_s;

@@ -47,7 +47,7 @@ class Executor::Impl::DeviceUses {
   };
   Closed& closed_use(int64_t count) { return uses_[static_cast<size_t>(count) % uses_.size()]; }
   void take_ranges(const Instance& instance, const plan::Op& op);
-  void await_completed(kernels::Queue& queue, int64_t count) const;
+  void await_opened() const;
 
   Impl& impl_;
   kernels::Queue& lane_;

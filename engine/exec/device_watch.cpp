@@ -56,22 +56,21 @@ void Executor::Impl::DeviceWatch::look_at(Lane lane) {
     if (watched.done != done || !is_at_work(lane, *instance, op)) {
       watched = {done, clock_.now_s()};
     } else if (clock_.now_s() - watched.since_s > impl_.options_.io_deadline_s) {
-      give_up(lane, op);
+      give_up(impl_, fmt::format("{} on {}", name_of(op, impl_.spec_).data(), plan::name_of(lane)));
     }
     return;
   }
 }
 
-void Executor::Impl::DeviceWatch::give_up(Lane lane, const plan::Op& op) {
+void Executor::Impl::DeviceWatch::give_up(Impl& impl, const std::string& what) {
   const Error error(
       ErrorCode::kDeadline,
-      fmt::format("cuda: {} on {}: not done after {:.0f} s, and a GPU cannot be made to stop, so "
+      fmt::format("cuda: {}: not done after {:.0f} s, and a GPU cannot be made to stop, so "
                   "this process must end (run `dmesg | grep NVRM` for faults of the GPU; start "
                   "again from the checkpoint; --io-deadline is the limit)",
-                  name_of(op, impl_.spec_).data(), plan::name_of(lane),
-                  impl_.options_.io_deadline_s));
-  impl_.progress_.fail(std::make_exception_ptr(error));
-  abort_all(impl_.options_.groups, error.what());  // other ranks hear it before this one ends
+                  what, impl.options_.io_deadline_s));
+  impl.progress_.fail(std::make_exception_ptr(error));
+  abort_all(impl.options_.groups, error.what());  // other ranks hear it before this one ends
   report_hang(error);
 }
 

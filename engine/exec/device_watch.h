@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "engine/base/running_clock.h"
 #include "engine/exec/executor_impl.h"
@@ -21,6 +22,9 @@ class Executor::Impl::DeviceWatch {
   // all that it waits for and is not done within ExecutorOptions::io_deadline_s.
   void look();
 
+  // Fails the run, and reports that the device hangs in `what`. Threads: any.
+  static void give_up(Impl& impl, const std::string& what);
+
  private:
   struct Watched {
     int64_t done = -1;  // ops of the lane, when its next one could begin
@@ -30,7 +34,6 @@ class Executor::Impl::DeviceWatch {
   int64_t done_of(plan::Lane lane) const;
   bool is_at_work(plan::Lane lane, const Instance& instance, const plan::Op& op) const;
   void look_at(plan::Lane lane);
-  void give_up(plan::Lane lane, const plan::Op& op);
 
   Impl& impl_;
   RunningClock clock_;

@@ -35,7 +35,7 @@ void verify_or_abort(const plan::Plan& plan, const model::ModelSpec& spec) {
   if (report.ok()) return;
   const plan::Violation& violation = report.violations.front();
   throw Error(
-      ErrorCode::kConfig,
+      ErrorCode::kDevice,
       fmt::format("internal error: the verifier refuses this plan: {} op {}: {}: {} (please "
                   "report it with the options of this run)",
                   plan::name_of(violation.program), violation.op, violation.kind, violation.text));
@@ -146,15 +146,16 @@ int64_t free_bytes_of_device(const config::Options& options, const train::Job* j
   return options.device == config::Device::kCuda ? least : 0;
 }
 
-// Whether the device of a rank of this process can send those of others memory, where that matters.
-bool has_peers(const config::Options& options, const train::Job* job) {
-  if (options.ranks == 1 || options.device_exchange == config::DeviceExchange::kHost) return false;
-  if (options.device != config::Device::kCuda) return job == nullptr;
+// By what the device of a rank of this process can send those of others memory, where that matters;
+// empty: it cannot.
+std::string peers_of(const config::Options& options, const train::Job* job) {
+  if (options.ranks == 1 || options.device_exchange == config::DeviceExchange::kHost) return "";
+  if (options.device != config::Device::kCuda) return job == nullptr ? "this process" : "";
   std::string text;
   const bool has = exec::gpus_have_peers(options.plugin_path, text);
   log(LogLevel::kInfo,
       (has ? "device: GPUs of ranks exchange by " : "device: exchange through the host: ") + text);
-  return has;
+  return has ? text : "";
 }
 
 std::string processors_of_process() {
@@ -177,9 +178,10 @@ train::NodeFacts read_node(const config::Options& options, const train::Job* job
           .processors = processors_of_process(),
           .limits = here.limits,
           .host_budget = train::host_budget_of(options, here),
+          .host_is_share = options.host_memory == 0,
           .nvme_free_bytes = io::free_bytes_of(options.nvme),
           .device_free_bytes = free_bytes_of_device(options, job),
-          .has_peers = has_peers(options, job)};
+          .peers = peers_of(options, job)};
 }
 
 train::RunFacts read_facts(const config::Options& options, train::Job* job) {
@@ -284,11 +286,9 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
     const auto gpus = exec::require_gpu(options.plugin_path, index);
     probe.gpu = exec::text_of(gpus[static_cast<size_t>(index)]);
     probe.gpu_bytes = gpus[static_cast<size_t>(index)].memory_bytes;
-    probe.open_gpu = [index, path = options.plugin_path](DType interior) {
-      return exec::open_device({.kind = config::DeviceKind::kCuda,
-                                .index = index,
-                                .interior = interior,
-                                .plugin_path = path});
+    probe.open_gpu = [kind = probe.device, index, path = options.plugin_path](DType interior) {
+      return exec::open_device(
+          {.kind = kind, .index = index, .interior = interior, .plugin_path = path});
     };
   }
   // Large processors have large caches, into which what is measured must not fit.

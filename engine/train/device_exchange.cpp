@@ -22,8 +22,8 @@ std::string why_not(const config::Options& options, const RunFacts& facts) {
     return "emulated devices of several processes share no memory (make the ranks threads with "
            "strata train --ranks N, or give --device-exchange host)";
   }
-  return "some machine lacks NCCL 2.18 or later (see strata doctor there, or give "
-         "--device-exchange host)";
+  return "some machine lacks NCCL 2.18 or later, or has another version of it than others (see "
+         "strata doctor there, or give --device-exchange host)";
 }
 
 }  // namespace

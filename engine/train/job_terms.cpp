@@ -34,14 +34,15 @@ template <typename Node, typename Visit>
 void each_number_of_node(Node& node, const Visit& visit) {
   each_limit(node.limits, visit);
   visit("host_budget", node.host_budget);
+  visit("host_is_share", node.host_is_share);
   visit("nvme_free", node.nvme_free_bytes);
   visit("device_free", node.device_free_bytes);
-  visit("has_peers", node.has_peers);
 }
 
 template <typename Terms, typename Visit>
 void each_number_of_terms(Terms& terms, const Visit& visit) {
   each_number_of_node(terms.facts, visit);
+  visit("has_peers", terms.facts.has_peers);
   visit("nvme_max", terms.facts.nvme_bytes_max);
   visit("data", terms.facts.data_bytes);
   visit("steps", terms.facts.steps);
@@ -114,6 +115,7 @@ std::string to_text(const NodeFacts& node) {
   Json json = Json::object();
   json.set("host", node.host);
   json.set("processors", node.processors);
+  json.set("peers", node.peers);
   each_number_of_node(node, Writer{json});
   return json.dump();
 }
@@ -123,6 +125,7 @@ NodeFacts parse_node(const std::string& text) {
   NodeFacts node;
   node.host = reader.text("host");
   node.processors = reader.text("processors");
+  node.peers = reader.text("peers");
   each_number_of_node(node, reader);
   return node;
 }
@@ -157,7 +160,7 @@ void add_rank(const NodeFacts& rank, NodeFacts& node) {
     return std::ranges::count(one.processors, '1') != one.limits.cores;
   };
   node.device_free_bytes = std::min(node.device_free_bytes, rank.device_free_bytes);
-  node.has_peers &= rank.has_peers;
+  if (rank.peers != node.peers) node.peers.clear();
   // A quota is of the ranks together.
   const bool limited = is_limited(node) || is_limited(rank);
   std::string& all = node.processors;
@@ -185,7 +188,10 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   facts.nvme_free_bytes = std::ranges::min(nodes, {}, &NodeFacts::nvme_free_bytes).nvme_free_bytes;
   facts.device_free_bytes =
       std::ranges::min(nodes, {}, &NodeFacts::device_free_bytes).device_free_bytes;
-  facts.has_peers = std::ranges::all_of(nodes, &NodeFacts::has_peers);
+  // NCCL refuses to meet another version of itself.
+  facts.has_peers = std::ranges::all_of(nodes, [&](const NodeFacts& node) {
+    return !node.peers.empty() && node.peers == nodes[0].peers;
+  });
   facts.limits = std::ranges::min(nodes, {}, usable).limits;
   facts.limits.cores = cores;
   for (const NodeFacts& node : nodes) {
@@ -194,6 +200,7 @@ std::string take_least(std::span<const NodeFacts> nodes, RunFacts& facts) {
   if (nodes.size() == 1) return "";
   facts.nvme_bytes_max = facts.nvme_free_bytes;
   facts.host_budget = least->host_budget;
+  facts.host_is_share = least->host_is_share;
   return fmt::format(
       "machines: {}, and plans are made for the least of each figure: {} of host memory for the "
       "run, of node {} ({}), and {}",

@@ -17,9 +17,11 @@ struct NodeFacts {
   std::string processors;  // that the process may use: '1' at the place of each; empty: not known
   config::Limits limits;
   int64_t host_budget = 0;        // of a run: --host-memory, or a share of what is usable
+  bool host_is_share = false;     // the latter
   int64_t nvme_free_bytes = 0;    // of all directories together
   int64_t device_free_bytes = 0;  // of the rank's GPU; 0: it uses none
-  bool has_peers = false;         // and it can send others memory
+  // By what it can send others memory, "NCCL 2.28.3"; empty: it cannot.
+  std::string peers = {};
 };
 std::string to_text(const NodeFacts& node);
 NodeFacts parse_node(const std::string& text);  // Error (kConfig) when another build wrote it

@@ -221,7 +221,7 @@ RunPlan prepare(model::ModelSpec spec, const config::Options& options, const Run
   run.input.spec = &run.spec_of(0);
   run.input.mode = modes_of(options, facts.inference).front();
   run.host_budget = host_budget_of(options, facts);
-  run.host_is_share = options.host_memory == 0 && facts.host_budget == 0;
+  run.host_is_share = facts.host_budget > 0 ? facts.host_is_share : options.host_memory == 0;
   run.device_is_share = is_whole_device(options, facts);
   run.outside_bytes = all_outside_bytes(run.input, options, facts);
   run.input.host_budget = host_budget_for_arenas(run.input, options, facts);

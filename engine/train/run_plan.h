@@ -27,6 +27,7 @@ struct RunFacts {
   int64_t nvme_free_bytes = 0;              // of all directories together; 0 without --nvme
   int64_t nvme_bytes_max = plan::kNoLimit;  // on several machines: the least that one of them has
   int64_t host_budget = 0;                  // and the least for a run; 0: host_budget_of() here
+  bool host_is_share = false;               // that is kShareOfUsable of what is usable there
   int64_t device_free_bytes = 0;            // of each GPU that a rank uses; 0: not known
   bool has_peers = false;                   // the devices of all ranks can send each other memory
   bool device_is_share = false;  // Options::device_memory is kShareOfDevice of a profile's

@@ -156,7 +156,7 @@ void explain_refusal(const RunPlan& run, const config::Options& options, const R
   if (is_beyond_machine(options, facts)) {
     budget = fmt::format("--host-memory is {}, more than there is ({}); ",
                          format_bytes(options.host_memory), facts.limits.usable_reason());
-  } else if (options.host_memory == 0) {
+  } else if (run.host_is_share) {
     budget = fmt::format("without --host-memory a run may use {:.0f}% of the available {}; ",
                          100 * kShareOfUsable, format_bytes(facts.limits.usable_bytes()));
   }

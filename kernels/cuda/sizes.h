@@ -140,8 +140,13 @@ inline FusedParts fused_parts(const AttentionBackward& op, DType interior) {
   const int64_t group = op.heads / op.kv_heads * length * row;  // of one key head
   if (group > kLargestPart) return {};
   const int64_t most = std::max<int64_t>(1, kPart / group);
-  const int64_t kv_heads = std::min(op.kv_heads, most);
-  const int64_t batch = std::clamp<int64_t>(most / op.kv_heads, 1, op.batch);
+  int64_t kv_heads = std::min(op.kv_heads, most);
+  int64_t batch = std::clamp<int64_t>(most / op.kv_heads, 1, op.batch);
+  // cuDNN counts on 16 bytes also where the log of sums of a part begins.
+  const auto is_aligned = [&](int64_t heads) { return heads * op.length % 4 == 0; };
+  while (kv_heads < op.kv_heads && !is_aligned(kv_heads * (op.heads / op.kv_heads))) --kv_heads;
+  while (batch < op.batch && !is_aligned(batch * op.heads)) --batch;
+  if (kv_heads == 0 || batch == 0) return {};
   return {batch, kv_heads, aligned_bytes(batch * kv_heads * group) + kWorkspaceAlignment};
 }
 inline int64_t bytes_needed(const AttentionForward& op, DType interior) {

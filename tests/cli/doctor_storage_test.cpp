@@ -114,6 +114,23 @@ TEST_F(StorageTest, ANarrowOrSlowLinkIsAWarning) {
   EXPECT_EQ(lines()[1], "WARN PCIe 2.5 GT/s PCIe x4, the drive can 16.0 GT/s PCIe x4");
 }
 
+TEST_F(StorageTest, ADriveOnAnotherNodeThanTheGpuIsAWarning) {
+  const std::string drive = make_nvme("nvme0");
+  mount_on(drive);
+  write(fs::canonical(drive + "/device/device").string() + "/numa_node", "1");
+  EXPECT_EQ(lines()[2], "OK NUMA node 1");
+  const auto add_gpu = [&](const std::string& name, const char* node) {
+    const std::string pci = sys("bus/pci/devices/" + name);
+    write(pci + "/class", "0x030200");
+    write(pci + "/vendor", "0x10de");
+    write(pci + "/numa_node", node);
+  };
+  add_gpu("0000:19:00.0", "0");
+  EXPECT_EQ(lines()[2], "WARN NUMA node 1, and GPUs are on node 0");
+  add_gpu("0000:99:00.0", "1");
+  EXPECT_EQ(lines()[2], "OK NUMA node 1");
+}
+
 TEST_F(StorageTest, AHotDriveIsAWarningByItsOwnLimit) {
   const std::string drive = make_nvme("nvme0");
   mount_on(drive);

@@ -2,6 +2,9 @@
 // A caller that computes on a stream of its own, through the CUDA device's host code over a fake
 // device, which finds commands of two streams that nothing orders: the bits of a caller on the
 // host, and the caller's current device as it was.
+#include <atomic>
+
+#include "engine/base/environment.h"
 #include "engine/exec/devices.h"
 #include "tests/cuda/fake_gpu.h"
 #include "tests/exec/external_fixture.h"
@@ -31,6 +34,7 @@ class CudaCaller : public External {
     }
     exec::ExecutorOptions on_gpu = options();
     on_gpu.device = device.get();
+    on_gpu.io_deadline_s = io_deadline_s_;
     input_.device = device->description();
     is_on_gpu_ = true;
     const uint64_t hash = run(placement, on_gpu);
@@ -72,6 +76,7 @@ class CudaCaller : public External {
 
   void* stream_ = nullptr;
   bool is_on_gpu_ = false;
+  double io_deadline_s_ = 60;
 };
 
 TEST_F(CudaCaller, HasTheBitsOfOneOnTheHost) {
@@ -89,6 +94,29 @@ TEST_F(CudaCaller, HasTheBitsOfOneOnTheHost) {
       EXPECT_EQ(run_on_gpu(placement, has_stream, settings), expected) << has_stream;
     }
   }
+}
+
+// The caller waits for the weights of a use, in which the device clears a gradient before.
+TEST_F(CudaCaller, HearsOfADeviceThatHangs) {
+  std::atomic<int> hangs = 0;
+  Environment environment({.hang = [&](const Error&) {
+    ++hangs;
+    test::FakeGpu::let_go();
+  }});
+  const Environment::Scope scope(&environment);
+  test::Draw draw(1);
+  input_.micro_batches = 1;
+  input_.device = exec::describe(config::DeviceKind::kCuda, Recipe::kFp32, 1);
+  io_deadline_s_ = 1;
+  try {
+    run_on_gpu(plan::smallest_placement(input_), false, "pageable=1 hang@1");
+    ADD_FAILURE() << "the run ended well";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadline);
+    EXPECT_NE(std::string(error.what()).find("cuda: a use: not done after 1 s"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(hangs.load(), 1);
 }
 
 }  // namespace

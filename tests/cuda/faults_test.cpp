@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <regex>
+#include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/environment.h"
@@ -120,6 +121,40 @@ TEST(CudaFaults, AKernelThatNeverEndsIsReportedWithItsOp) {
           << reported;
     }
   }
+}
+
+// A context of the first GPU takes memory that its rank counts on, and is refused where another
+// program has that GPU alone.
+TEST(CudaDevices, OneThatIsNotUsedGetsNoContext) {
+  test::FakeGpu::configure("pageable=0 devices=2");
+  const auto device = test::FakeGpu::plugin().make({.index = 1});
+  const auto memory = device->allocate(4096);
+  const auto queue = device->make_queue("compute", 4);
+  std::thread([&] {  // whose current device is the first one
+    queue->begin("fill", {});
+    device->ops().fill(*queue, {.count = 16, .value = 1.0f, .y = {memory->data(), DType::kF32}});
+    queue->sleep(queue->end(), 10);
+  })
+      .join();
+  (void)test::FakeGpu::plugin().free_bytes(1);
+  EXPECT_EQ(test::FakeGpu::calls("context 1"), 1);
+  EXPECT_EQ(test::FakeGpu::calls("context 0"), 0);
+}
+
+TEST(CudaDevices, AnOpThatFailsLeavesACallersCurrentDevice) {
+  test::FakeGpu::configure("pageable=0 devices=2 launch@1");
+  auto* const set_device = test::FakeGpu::call<int(int)>("cudaSetDevice");
+  auto* const get_device = test::FakeGpu::call<int(int*)>("cudaGetDevice");
+  ASSERT_EQ(set_device(0), 0);
+  const auto device = test::FakeGpu::plugin().make({.index = 1});
+  const auto memory = device->allocate(4096);
+  const auto queue = device->make_queue("compute", 4);
+  queue->begin("fill", {});
+  const kernels::Fill op = {.count = 16, .value = 1.0f, .y = {memory->data(), DType::kF32}};
+  EXPECT_THROW(device->ops().fill(*queue, op), Error);
+  int current = -1;
+  ASSERT_EQ(get_device(&current), 0);
+  EXPECT_EQ(current, 0);
 }
 
 TEST(CudaDevices, ThatCannotBeUsedSayWhy) {

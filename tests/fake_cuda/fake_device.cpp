@@ -61,6 +61,7 @@ void Device::reset(const std::string& configuration) {
   failure_ = cudaSuccess;
   detail_.clear();
   flights_.clear();
+  contexts_.clear();
 }
 
 void Device::hang() {
@@ -90,6 +91,16 @@ cudaError_t Device::allocate(void** address, size_t bytes, int gpu) {
     return cudaErrorMemoryAllocation;
   }
   return cudaSuccess;
+}
+
+void Device::make_context(int gpu) {
+  const std::lock_guard lock(mu_);
+  if (contexts_.insert(gpu).second) faults.count_call(("context " + std::to_string(gpu)).c_str());
+}
+
+bool Device::has_context(int gpu) const {
+  const std::lock_guard lock(mu_);
+  return contexts_.contains(gpu);
 }
 
 cudaError_t Device::release(void* address) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -108,6 +109,10 @@ class Device {
   void hang();  // of a kernel, until let_go()
   void let_go();
 
+  // Of the devices that were current once, until reset(); a call counts as "context N".
+  void make_context(int gpu);
+  bool has_context(int gpu) const;
+
   cudaError_t allocate(void** address, size_t bytes, int gpu);
   cudaError_t release(void* address);
   size_t used_bytes(int gpu) const;
@@ -154,6 +159,7 @@ class Device {
   int next_stream_ = 0;
   std::condition_variable let_go_;
   int64_t times_let_go_ = 0;
+  std::set<int> contexts_;
   cudaError_t failure_ = cudaSuccess;
   std::string detail_;
 };

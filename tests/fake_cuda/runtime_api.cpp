@@ -97,7 +97,24 @@ cudaError_t cudaSetDevice(int index) {
   STRATA_FAKE_CALL();
   const bool exists = index >= 0 && index < device().faults.setting("devices");
   if (exists) current_device = index;
+  if (exists) device().make_context(index);
   return keep(exists ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+// The driver's only function that is asked for.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  STRATA_FAKE_CALL();
+  constexpr auto kState = +[](int index, unsigned* flags, int* is_active) {
+    *flags = 0;
+    *is_active = device().has_context(index) ? 1 : 0;
+    return 0;
+  };
+  const bool is_known = std::strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0;
+  *function = is_known ? reinterpret_cast<void*>(kState) : nullptr;
+  *result = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* index) {

@@ -81,7 +81,7 @@ train() {
   local out=$logs/run-$1 device=$2 model=$3 recipe=$4
   shift 4
   rm -rf "$out"
-  "$strata" train --model "$data/$model" --data "$logs/tokens.bin" --out "$out" --device "$device" --recipe "$recipe" \
+  timeout 60 "$strata" train --model "$data/$model" --data "$logs/tokens.bin" --out "$out" --device "$device" --recipe "$recipe" \
     --steps 8 --sequence-length 32 --micro-batch 2 --lr 1e-3 "$@" > "$out.log" 2>&1 || return 1
   losses "$out/metrics.jsonl"
 }
@@ -162,7 +162,7 @@ PYTHON
 # Ranks with a GPU each that send each other memory have the bits of ranks that exchange through the host.
 part_ranks() {
   local gpus direct host words bad=0 count=0
-  gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')
+  gpus=$("$strata" doctor 2> /dev/null | grep -cE '^[A-Z]+ +gpu [0-9]')
   if ((gpus < 2)); then
     report ranks SKIP "ranks that exchange by NCCL need two GPUs or more; this machine has $gpus"
     return
@@ -193,7 +193,7 @@ generated() {
   local out=$logs/generated-$1 tokens=$2 device=$3 recipe=$4 begin end
   shift 4
   begin=$(date +%s%N)
-  "$strata" generate --model "$logs/writer" --prompt "The harbour at night" --prompt "A ship" --prompt So \
+  timeout 60 "$strata" generate --model "$logs/writer" --prompt "The harbour at night" --prompt "A ship" --prompt So \
     --max-new-tokens "$tokens" --temperature 0 --device "$device" --recipe "$recipe" "$@" > "$out" 2> "$out.log" || return 1
   end=$(date +%s%N)
   echo $(((end - begin) / 1000)) > "$out.us"
@@ -267,35 +267,51 @@ part_figures() {
 }
 
 # One family of ops after the other, each in its own time, as many as three minutes allow.
+# sanitize TOOL FAMILY...: appends to `clean` and `slow`; fails at the first fault, which is reported.
+sanitize() {
+  local tool=$1 family status options=(--tool "$1" --error-exitcode 9)
+  shift
+  if [[ $tool == memcheck ]]; then options+=(--report-api-errors no); fi
+  for family in "$@"; do
+    if ((SECONDS - sanitizer_began > 180 || SECONDS > 560)); then
+      slow+=" $family"
+      continue
+    fi
+    STRATA_TEST_PLUGIN=$bin timeout 40 compute-sanitizer "${options[@]}" "$tests" \
+      --gtest_filter="*OnTheDevice*/$family" > "$logs/sanitizer-$tool-$family" 2>&1
+    status=$?
+    if ((status == 124)); then
+      slow+=" $family"
+    elif ((status != 0)) || ! grep -q 'PASSED  \] 1 test' "$logs/sanitizer-$tool-$family"; then
+      report sanitizer FAIL "$tool, $family: exit $status: $(grep -m 1 -E '=========' "$logs/sanitizer-$tool-$family")"
+      return 1
+    else
+      clean+=" $family"
+    fi
+  done
+}
+
 part_sanitizer() {
   if ! command -v compute-sanitizer > /dev/null; then
     report sanitizer SKIP "compute-sanitizer is not on the PATH"
     return
   fi
-  local family status clean= slow= begin=$SECONDS
-  for family in rmsnorm layernorm rope glu elementwise embeddings orderedsums updates productsbyrow \
-    attentionoveracache products loss lossofparts attention fusedattention; do
-    if ((SECONDS - begin > 180)); then
-      slow+=" $family"
-      continue
+  local clean slow text= tool families sanitizer_began=$SECONDS
+  # Ops whose threads reduce over a block, which twins cannot show; then all.
+  for tool in racecheck memcheck; do
+    clean='' slow='' families=(rmsnorm layernorm loss)
+    if [[ $tool == memcheck ]]; then
+      families+=(rope glu elementwise embeddings orderedsums updates productsbyrow attentionoveracache products lossofparts
+        attention fusedattention)
     fi
-    STRATA_TEST_PLUGIN=$bin timeout 40 compute-sanitizer --report-api-errors no --error-exitcode 9 "$tests" \
-      --gtest_filter="*OnTheDevice*/$family" > "$logs/sanitizer-$family" 2>&1
-    status=$?
-    if ((status == 124)); then
-      slow+=" $family"
-    elif ((status != 0)) || ! grep -q 'PASSED  \] 1 test' "$logs/sanitizer-$family"; then
-      report sanitizer FAIL "$family: exit $status: $(grep -m 1 -E '=========' "$logs/sanitizer-$family")"
+    sanitize "$tool" "${families[@]}" || return
+    if [[ -z $clean ]]; then
+      report sanitizer FAIL "$tool: no family of ops was through in its time"
       return
-    else
-      clean+=" $family"
     fi
+    text+="${text:+; }$tool finds nothing in$clean${slow:+, not through in their time:$slow}"
   done
-  if [[ -z $clean ]]; then
-    report sanitizer FAIL "no family of ops was through in its time"
-  else
-    report sanitizer PASS "no faults in$clean${slow:+; not through in their time:$slow}"
-  fi
+  report sanitizer PASS "$text"
 }
 
 parts=("$@")
@@ -305,6 +321,11 @@ for part in "${parts[@]}"; do
     echo "run.sh: no part $part (doctor kernels train ranks generate store figures sanitizer)" >&2
     exit 2
   fi
+  if ((SECONDS > 560)); then
+    report "$part" SKIP "ten minutes are over (run it alone: run.sh $part)"
+    continue
+  fi
   "part_$part"
 done
+echo "$SECONDS s in all"
 exit $failed

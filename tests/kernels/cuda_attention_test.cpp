@@ -22,6 +22,10 @@ TEST(FusedParts, AreWholeSequencesOrKeyHeadsOfOne) {
   EXPECT_EQ(parts(1, 16000, 64, 8), std::pair(int64_t{1}, int64_t{1})) << "beyond a part";
   EXPECT_EQ(parts(1, 131072, 64, 8), std::pair(int64_t{0}, int64_t{0})) << "not asked";
   EXPECT_EQ(parts(1, 1, 1, 1), std::pair(int64_t{1}, int64_t{1}));
+  EXPECT_EQ(parts(1, 4096, 40, 40), std::pair(int64_t{1}, int64_t{37}));
+  EXPECT_EQ(parts(1, 4095, 40, 40), std::pair(int64_t{1}, int64_t{36})) << "16 bytes of f32";
+  EXPECT_EQ(parts(2, 8191, 18, 18).first, 0) << "the second sequence begins within 16 bytes";
+  EXPECT_EQ(parts(2, 8191, 20, 20), std::pair(int64_t{1}, int64_t{8}));
 }
 
 // A backward whose scores are too many for one call of cuDNN's, against a call for each sequence

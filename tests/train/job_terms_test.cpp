@@ -28,7 +28,7 @@ NodeFacts node_of(const std::string& host, int64_t cores, int64_t memory_bytes) 
 TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   NodeFacts node = node_of("a", 4, kGiB);
   node.limits.cgroup_free_bytes = 17;
-  node.has_peers = true;
+  node.peers = "NCCL 2.28.3";
   node.host_budget = 3 * kGiB;
   const NodeFacts read = parse_node(to_text(node));
   EXPECT_EQ(read.host, "a");
@@ -38,7 +38,7 @@ TEST(JobTerms, AMachinesFactsArriveAsTheyWere) {
   EXPECT_EQ(read.limits.cgroup_free_bytes, 17);
   EXPECT_EQ(read.limits.memlock_bytes, std::nullopt);
   EXPECT_EQ(read.nvme_free_bytes, 100 * kGiB);
-  EXPECT_TRUE(read.has_peers);
+  EXPECT_EQ(read.peers, "NCCL 2.28.3");
   EXPECT_EQ(read.host_budget, 3 * kGiB);
 }
 
@@ -114,6 +114,14 @@ TEST(JobTerms, TheLeastOfAllMachinesIsTaken) {
     options.host_memory = own;
     EXPECT_EQ(host_budget_of(options, facts), 3 * kGiB) << "as all have it";
   }
+
+  EXPECT_FALSE(facts.has_peers);
+  for (NodeFacts& node : nodes) node.peers = "NCCL 2.28.3";
+  (void)take_least(nodes, facts);
+  EXPECT_TRUE(facts.has_peers);
+  nodes[1].peers = "NCCL 2.27.5";
+  (void)take_least(nodes, facts);
+  EXPECT_FALSE(facts.has_peers) << "versions do not meet";
 
   RunFacts alone;
   EXPECT_EQ(take_least({nodes.data(), 1}, alone), "");

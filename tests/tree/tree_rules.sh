@@ -51,7 +51,6 @@ hwy/                            kernels/cpu/
 nlohmann/                       engine/config/json|bindings/cli/
 toml\+\+/                       engine/config/toml_reader
 yaml-cpp/                       engine/config/yaml_reader
-hwloc                           engine/memory/
 xxhash\.h                       io/
 pcre2\.h                        engine/model/name_pattern|engine/text/
 utf8proc\.h                     engine/text/

@@ -6,6 +6,7 @@
 #ifdef STRATA_NCCL
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -24,9 +25,14 @@ namespace {
 static_assert(sizeof(PeersId) == NCCL_UNIQUE_ID_BYTES);
 
 // Each block of a kernel that exchanges keeps a processor of the GPU busy, also while it waits for
-// a peer, and NCCL may take 64. With 16, the kernels of two groups fit beside each other and beside
-// arithmetic on every GPU that NCCL serves; otherwise ranks could wait for each other in a circle.
-constexpr int kMostBlocks = 16;
+// a peer, and NCCL may take 64. The kernels of three groups (data, inner, stages) must fit beside
+// each other; otherwise ranks could wait for each other in a circle.
+constexpr int kMostBlocks = 16, kGroups = 3;
+int most_blocks(int index) {
+  cudaDeviceProp properties = {};
+  check(cudaGetDeviceProperties(&properties, index), "processors");
+  return std::clamp(properties.multiProcessorCount / kGroups, 1, kMostBlocks);
+}
 
 // A call is mostly done within 0.1 ms; it takes longer where ranks meet or a peer is late.
 constexpr int kPollsAtOnce = 1000;
@@ -140,7 +146,7 @@ void CudaPeers::meet() {
   std::memcpy(&id, options_.id.data(), sizeof(id));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.maxCTAs = kMostBlocks;
+  config.maxCTAs = most_blocks(index_);
   const std::lock_guard lock(mu_);
   require(nccl_.CommInitRankConfig(&group_, options_.size, id, options_.rank, &config), "joining");
 }

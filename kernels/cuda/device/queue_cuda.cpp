@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -65,9 +66,17 @@ void CudaQueue::check_op(cudaError_t error, const Slot& slot) const {
   if (error != cudaSuccess) check(error, place(slot));
 }
 
-// The runtime keeps a current device for each thread.
-void CudaQueue::use_device(const Slot& slot) const {
-  check_op(cudaSetDevice(shared_.index), slot);
+// An op that fails while it is issued is left: the thread may be a caller's, and go on.
+void CudaQueue::check_issued(cudaError_t error, const Slot& slot) const {
+  if (error == cudaSuccess) return;
+  leave();
+  check_op(error, slot);
+}
+
+void CudaQueue::leave() const {
+  if (!std::exchange(is_within_, false)) return;
+  nvtxRangePop();
+  restore_device(before_);
 }
 
 std::string CudaQueue::place(const Slot& slot) const {
@@ -81,13 +90,14 @@ void CudaQueue::begin(const char* name, std::span<const MemoryRange>) {
   Slot& slot = slot_of(issued_ + 1);
   std::strncpy(slot.name.data(), name, slot.name.size() - 1);
   check_op(cudaGetDevice(&before_), slot);
-  use_device(slot);
+  check_op(cudaSetDevice(shared_.index), slot);
   nvtxRangePushA(slot.name.data());
+  is_within_ = true;
   // Events cost a few microseconds between short ops. A busy queue begins an op when it ends the
   // one before.
   slot.follows = !waits_ && is_busy();
   waits_ = false;
-  if (!slot.follows) check_op(cudaEventRecord(slot.begin, stream_), slot);
+  if (!slot.follows) check_issued(cudaEventRecord(slot.begin, stream_), slot);
 }
 
 bool CudaQueue::is_busy() {
@@ -96,11 +106,11 @@ bool CudaQueue::is_busy() {
 }
 
 int64_t CudaQueue::end() {
-  shared_.failure.throw_if_any();
   Slot& slot = slot_of(issued_ + 1);
-  check_op(cudaEventRecord(slot.end, stream_), slot);
-  nvtxRangePop();
-  check_op(cudaSetDevice(before_), slot);
+  const cudaError_t error = cudaEventRecord(slot.end, stream_);
+  leave();
+  shared_.failure.throw_if_any();
+  check_op(error, slot);
   ++issued_;
   const std::lock_guard lock(mu_);
   closed_ = issued_;
@@ -134,8 +144,8 @@ void CudaQueue::wait_for(void* stream) {
 }
 
 void CudaQueue::copy(void* to, const void* from, int64_t bytes) {
-  check_op(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
-           slot_of(issued_ + 1));
+  check_issued(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
+               slot_of(issued_ + 1));
 }
 
 // A call of a library, whose errors get the name of the op.
@@ -144,14 +154,16 @@ void CudaQueue::named(const std::function<void()>& call) const {
     call();
   } catch (const Error& error) {
     const Slot& slot = slot_of(issued_ + 1);
-    use_device(slot);  // A device that failed is the cause, not the call
+    const cudaError_t failed = cudaSetDevice(shared_.index);
+    leave();
+    check_op(failed, slot);  // A device that failed is the cause, not the call
     const std::string_view cause = std::string_view(error.what()).substr(kPrefix.size());
     throw Error(error.code(), fmt::format("{}{}: {}", kPrefix, place(slot), cause));
   }
 }
 
 void CudaQueue::check_launch() const {
-  check_op(cudaGetLastError(), slot_of(issued_ + 1));
+  check_issued(cudaGetLastError(), slot_of(issued_ + 1));
 }
 
 // --- any thread ---------------------------------------------------------------------------------

@@ -81,7 +81,8 @@ class CudaQueue : public Queue {
   }
   std::string place(const Slot& slot) const;
   void check_op(cudaError_t error, const Slot& slot) const;
-  void use_device(const Slot& slot) const;
+  void check_issued(cudaError_t error, const Slot& slot) const;
+  void leave() const;
   bool is_busy();
   void watch();
   void finish(int64_t count);
@@ -95,9 +96,10 @@ class CudaQueue : public Queue {
   cudaEvent_t caller_ = nullptr;  // of a caller's stream
 
   // Owned by the thread that issues
-  int64_t issued_ = 0;  // ops closed
-  bool waits_ = false;  // for another stream, since the last op
-  int before_ = 0;      // that thread's current device outside of ops
+  int64_t issued_ = 0;              // ops closed
+  bool waits_ = false;              // for another stream, since the last op
+  int before_ = 0;                  // that thread's current device outside of ops
+  mutable bool is_within_ = false;  // an op: the device is current, and the op's range is open
 
   std::mutex mu_;
   std::condition_variable changed_;

@@ -36,6 +36,36 @@ void check(cudaError_t error, const std::string& what) {
                           cudaGetErrorString(error), advice_on(error)));
 }
 
+namespace {
+
+// Of the driver: int is its CUresult, and its CUdevice.
+using PrimaryState = int (*)(int device, unsigned* flags, int* is_active);
+
+PrimaryState find_primary_state() {
+  constexpr unsigned kVersion = 7000;
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found,
+                                                             kVersion, cudaEnableDefault, &result);
+  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) found = nullptr;
+  return reinterpret_cast<PrimaryState>(found);
+}
+
+bool has_context(int device) {
+  static const PrimaryState state = find_primary_state();
+  unsigned flags = 0;
+  int is_active = 0;
+  return state == nullptr || state(device, &flags, &is_active) != 0 || is_active != 0;
+}
+
+}  // namespace
+
+void restore_device(int before) noexcept {
+  int now = before;
+  if (cudaGetDevice(&now) == cudaSuccess && now == before) return;
+  if (has_context(before)) cudaSetDevice(before);
+}
+
 OnDevice::OnDevice(int index, const std::string& what) {
   check(cudaGetDevice(&before_), what);
   check(cudaSetDevice(index), what);

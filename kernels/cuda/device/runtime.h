@@ -15,12 +15,17 @@ namespace strata::kernels::cuda {
 void check(cudaError_t error, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
 
+// Makes the device current that was so before, unless no call of this process has used it yet:
+// that call would make a context there, which takes memory, and fails where another program has the
+// device alone.
+void restore_device(int before) noexcept;
+
 // Makes a device current for a scope. Callers' threads have a current device of their own.
 class OnDevice {
  public:
   OnDevice(int index, const std::string& what);
   explicit OnDevice(int index) noexcept;  // where there is nothing to do about an error
-  ~OnDevice() { cudaSetDevice(before_); }
+  ~OnDevice() { restore_device(before_); }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 

@@ -30,6 +30,12 @@ enum cudaError_t {
   cudaErrorUnknown = 999,
 };
 
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+};
+constexpr unsigned cudaEnableDefault = 0;
+
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 constexpr unsigned cudaStreamNonBlocking = 1;
@@ -60,6 +66,9 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetLastError();
 const char* cudaGetErrorName(cudaError_t error);
