@@ -566,8 +566,9 @@ STRATA_API strata_status strata_operation_start(strata_work work, strata_over ov
  * close. Errors: _USAGE on the operation's own thread. */
 STRATA_API strata_status strata_operation_wait(strata_operation* operation, double seconds,
                                                strata_operation_state* state);
-/* Asks the work to end and does not wait. strata_train_run() then finishes its step, writes a
- * checkpoint and returns as if a callback had stopped it. strata_store_load() with `fill`,
+/* Asks the work to end and does not wait. strata_train_run() then finishes the steps that it has
+ * begun, two at most, writes a checkpoint and returns as if a callback had stopped it.
+ * strata_store_load() with `fill`,
  * strata_store_read() and strata_bench_io() return _INTERRUPTED. Other calls come to their end. Any
  * call that begins later on the operation's thread, but release, discard, unload and close, is
  * _INTERRUPTED and changes nothing. */

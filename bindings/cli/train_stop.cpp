@@ -16,8 +16,8 @@ std::atomic<bool> answers_signals = true;
 
 // The answers by train::RunPhase.
 constexpr std::string_view kAnswers[] = {
-    "the state is being loaded; the run does one step, writes a checkpoint and ends",
-    "the run finishes its step, writes a checkpoint and ends",
+    "the state is being loaded; then the run ends, a new one after a step and its checkpoint",
+    "the run finishes what it has begun, two steps at most, writes a checkpoint and ends",
     "the evaluation ends at its next batch, then the run ends with a checkpoint",
     "the run ends when its checkpoint is written",
     "all steps are done and checkpointed; the run ends when the model is exported",

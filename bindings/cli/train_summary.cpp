@@ -138,6 +138,9 @@ std::string train_summary(const Outcome& outcome) {
                result.last_step) +
            ending(outcome);
   }
+  if (steps <= 0 && result.stopped) {
+    return "done     no step: the run was stopped on request\n" + ending(outcome);
+  }
   if (steps <= 0) {
     return "done     nothing to do: " + why_nothing(options, result) + '\n' + ending(outcome);
   }

@@ -23,7 +23,7 @@ BlockingCalls* calls_of_this_thread() {
 }  // namespace
 
 BlockingCalls::BlockingCalls(const Sinks& sinks)
-    : sinks_(sinks), thread_(start_thread([this] { watch(); })) {}
+    : sinks_(sinks), clock_(2 * sleep_s()), thread_(start_thread([this] { watch(); })) {}
 
 BlockingCalls::~BlockingCalls() {
   {
@@ -35,7 +35,7 @@ BlockingCalls::~BlockingCalls() {
 
 void BlockingCalls::add(BlockingCall& call) {
   const std::lock_guard lock(mu_);
-  call.begin_s_ = now_s();
+  call.begin_s_ = clock_.now_s();
   call.previous_ = last_;
   (last_ == nullptr ? first_ : last_->next_) = &call;
   last_ = &call;
@@ -47,17 +47,21 @@ void BlockingCalls::remove(BlockingCall& call) {
   (call.next_ == nullptr ? last_ : call.next_->previous_) = call.previous_;
 }
 
+double BlockingCalls::sleep_s() const {
+  return std::min(kLongestSleepS, sinks_.hang_after_s / 4);
+}
+
 void BlockingCalls::watch() {
   std::unique_lock lock(mu_);
   while (!stopping_) {
-    const double sleep_s = std::min(kLongestSleepS, sinks_.hang_after_s / 4);
-    stopped_.wait_for(lock, std::chrono::duration<double>(sleep_s));
+    stopped_.wait_for(lock, std::chrono::duration<double>(sleep_s()));
+    clock_.tick();
     for (BlockingCall* call = first_; call != nullptr; call = call->next_) look_at(*call);
   }
 }
 
 void BlockingCalls::look_at(BlockingCall& call) {
-  const double age_s = now_s() - call.begin_s_;
+  const double age_s = clock_.now_s() - call.begin_s_;
   if (age_s > sinks_.hang_after_s && !call.reported_) {
     call.reported_ = true;
     report_hang(Error(

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/base/environment.h"
+#include "engine/base/running_clock.h"
 
 namespace strata {
 
@@ -33,7 +34,7 @@ class BlockingCall {
   const char* what_;
   const std::string& path_;
   BlockingCalls* const calls_;  // null: not watched
-  double begin_s_ = 0;
+  double begin_s_ = 0;          // by BlockingCalls' clock
   bool warned_ = false;
   bool reported_ = false;
   BlockingCall* previous_ = nullptr;  // Guarded by the lock of BlockingCalls
@@ -51,6 +52,7 @@ class BlockingCalls {
 
  private:
   void watch();
+  double sleep_s() const;
   void look_at(BlockingCall& call);
 
   const Sinks& sinks_;
@@ -59,6 +61,7 @@ class BlockingCalls {
   BlockingCall* first_ = nullptr;  // Guarded by mu_
   BlockingCall* last_ = nullptr;   // Guarded by mu_
   bool stopping_ = false;          // Guarded by mu_
+  RunningClock clock_;             // Guarded by mu_: a pause of this process is no drive's
   std::jthread thread_;            // last: it uses the others
 };
 

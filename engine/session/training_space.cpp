@@ -56,7 +56,10 @@ void Training::check_space() const {
   checkpoint::DiskUse use;
   use.held =
       checkpoint::held_checkpoints(options_.out + "/checkpoints", resumed_.step, resumed_.run);
-  use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
+  // Where a damaged checkpoint is passed over, the model stays until this run has written its own.
+  if (!resumed_.passes_over) {
+    use.older_model_bytes = checkpoint::bytes_below(options_.out + "/model");
+  }
   use.older_model_bytes +=
       checkpoint::bytes_below(model::leftover_of_export(options_.out + "/model"));
   use.checkpoint_bytes = train::checkpoint_bytes(plan_);

@@ -163,8 +163,10 @@ bool RankTrainer::catch_up(TrainResult& result) {
   std::error_code unequal;
   const bool lacks = leads() && is_evaluated(done_step_) && best_.losses().last_step < done_step_ &&
                      std::filesystem::equivalent(folder, job_.out + "/checkpoints", unequal);
-  if (any_rank(lacks)) {
-    if (evaluate(done_step_, result)) judge(done_step_, true, result);
+  lacks_evaluation_ = any_rank(lacks);
+  if (lacks_evaluation_) {
+    lacks_evaluation_ = !evaluate(done_step_, result);
+    if (!lacks_evaluation_) judge(done_step_, true, result);
   } else if (done_step_ < steps_) {
     result.stopped_early = any_rank(leads() && best_.out_of_patience());
   }
@@ -172,9 +174,9 @@ bool RankTrainer::catch_up(TrainResult& result) {
 }
 
 // A checkpoint is written before an evaluation, because a user who stops the run may not wait for
-// both.
+// both. A new run makes a step before it stops, so that there is a checkpoint.
 void RankTrainer::train_steps(TrainResult& result) {
-  bool stopping = catch_up(result);
+  bool stopping = catch_up(result) || (done_step_ > 0 && must_stop());
   last_end_s_ = last_checkpoint_s_ = now_s();
   int64_t step = done_step_;
   while (step < steps_ && !stopping) {
@@ -197,7 +199,7 @@ void RankTrainer::train_steps(TrainResult& result) {
   }
   if (trace_) trace_->finish();
   if (unrecorded_) std::rethrow_exception(unrecorded_);
-  result.stopped = stopping && step < steps_ && !result.stopped_early;
+  result.stopped = stopping && (step < steps_ || lacks_evaluation_) && !result.stopped_early;
   result.last_step = step;
   if (!step_times_.empty()) {
     std::vector<double> sorted = step_times_;

@@ -70,7 +70,8 @@ class RankTrainer {
   const RankGroups groups_;
   CheckpointSession checkpoints_;
   BestCheckpoint best_;
-  const int64_t file_bytes_;  // that a step reads
+  bool lacks_evaluation_ = false;  // of the step from which the run goes on
+  const int64_t file_bytes_;       // that a step reads
   const data::Batches batches_;
   const int64_t steps_;
   const Schedule schedule_;

@@ -52,8 +52,8 @@ struct TrainJob {
   std::string resume_from;                 // a checkpoint; empty: from the model
   const SamplePrompts* samples = nullptr;  // of --sample-prompts; rank 0's are used
   double checkpoint_every_s = 0;  // longest time between two, by rank 0's clock; 0: no limit
-  // When set to true, the run finishes its step, or ends an evaluation at the next batch, writes a
-  // checkpoint and stops.
+  // When set to true, the run finishes the steps that it has begun, two at most, or ends an
+  // evaluation at the next batch, writes a checkpoint and stops.
   const std::atomic<bool>* stop = nullptr;
   std::atomic<RunPhase>* phase = nullptr;  // written by rank 0; may be null
   TrainEvents events;

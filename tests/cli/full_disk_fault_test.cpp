@@ -116,5 +116,26 @@ TEST(FullDisk, EachDriveNeedsRoomForWhatGoesThere) {
   }
 }
 
+// The run has begun by then, so this is no mistake in its options.
+TEST(FullDisk, AnOlderModelThatCannotBeTakenAwayIsAFailureOfTheRun) {
+  const Sandbox sandbox;
+  make_model(sandbox, "model", {});
+  const auto steps = [](const char* count, const Arguments& more) {
+    Arguments all = train(more, "model");
+    *(std::find(all.begin(), all.end(), "--steps") + 1) = count;
+    return all;
+  };
+  Process first(steps("1", {}), {.directory = sandbox.path()});
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  const auto mounted = strata::test::SmallFileSystem::in_memory(sandbox / "run/model", "3m");
+  if (!mounted.refusal().empty()) GTEST_SKIP() << mounted.refusal();
+  Process further(steps("2", {"--resume"}), {.directory = sandbox.path()});
+  EXPECT_EQ(further.wait(), kFailed) << further.err();
+  EXPECT_NE(
+      further.err().find("cannot take away the older model run/model: Device or resource busy"),
+      std::string::npos)
+      << further.err();
+}
+
 }  // namespace
 }  // namespace strata::cli::test

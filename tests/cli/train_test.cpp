@@ -94,7 +94,8 @@ TEST_F(Program, CtrlCIsAnsweredAtOnce) {
               {.directory = sandbox_.path()});
   ASSERT_TRUE(run.prints("step 1/")) << run.err();
   run.kill(SIGINT);
-  EXPECT_TRUE(run.prints_error("stop requested: the run finishes its step, writes a checkpoint"))
+  EXPECT_TRUE(
+      run.prints_error("stop requested: the run finishes what it has begun, two steps at most"))
       << run.err();
   EXPECT_EQ(run.wait(), 0) << run.err();
   EXPECT_NE(run.out().find("stopped on request"), std::string::npos) << run.out();

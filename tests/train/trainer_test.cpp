@@ -168,6 +168,40 @@ TEST_F(Training, IsStoppedInTheMiddleOfAnEvaluation) {
   }
 }
 
+TEST_F(Training, ThatIsResumedAndAskedToStopMakesNoStep) {
+  write_tokens(64);
+  options_.steps = 1000;
+  stop_ = true;
+  for (const int ranks : {1, 2}) {
+    options_.ranks = ranks;
+    job_.resume_from = "";
+    run();
+    log_.clear();
+    job_.resume_from = checkpoint::checkpoint_path(directory_ / "checkpoints", 1);
+    const TrainResult result = run();
+    EXPECT_TRUE(result.stopped);
+    EXPECT_EQ(result.last_step, 1);
+    EXPECT_EQ(log_, "");
+  }
+}
+
+// It is not the end of the run: the evaluation is still to come.
+TEST_F(Training, ThatIsStoppedInALastEvaluationIsStoppedWhenItIsMadeUpForToo) {
+  write_tokens(200'000);
+  options_.steps = options_.eval_every = 1;
+  options_.eval_fraction = 0.99;
+  std::thread user([&] {
+    while (phase_ != RunPhase::kEvaluation) std::this_thread::yield();
+    stop_ = true;
+  });
+  EXPECT_FALSE(run().held_out_loss);
+  user.join();
+  job_.resume_from = checkpoint::checkpoint_path(directory_ / "checkpoints", 1);
+  const TrainResult result = run();
+  EXPECT_TRUE(result.stopped);
+  EXPECT_FALSE(result.held_out_loss);
+}
+
 // Records whose prompts fill whole samples: with samples of 8 tokens, those of steps 1 and 2, 5 and
 // 6, and so on have no target.
 class WithoutTargets : public Training {
