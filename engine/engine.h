@@ -46,7 +46,8 @@ struct StepReport {
 struct TrainHandlers {
   std::function<void(const StepReport&)> step = nullptr;
   std::function<void(int64_t step, double loss)> evaluated = nullptr;
-  // When set and true, the run finishes its step, writes a checkpoint and returns.
+  // When set and true, the run finishes the steps that it has begun, two at most, writes a
+  // checkpoint and returns.
   const std::atomic<bool>* stop = nullptr;
 };
 
@@ -137,7 +138,7 @@ struct UsedUnits {
 
 // How the caller computes a use.
 struct UseMode {
-  // Of a session on a device: the stream that computes, by the device's own handle (CUDA: a
+  // The stream that computes, where the session is on a device, by its own handle (CUDA: a
   // cudaStream_t of that device). acquire() and release() then order the stream's work and wait for
   // nothing that it does: what is issued to it between them finds the unit in memory. Without one,
   // the unit is in memory when acquire() returns, and the caller is done with it at release().
@@ -269,7 +270,8 @@ void bench_io(const std::string& options, Sinks sinks,
 // rank that fails or is gone ends the others' calls with Error (kPeer, its reason).
 //
 // Guarantees: every plan that runs was accepted by the verifier. A session prints nothing, handles
-// no signal, never ends the process and shares nothing with other sessions; it reports to the
+// no signal, ends the process only where it finds an error of its own (engine/base/check.h), and
+// shares nothing with other sessions; it reports to the
 // sinks. Results have the same bits wherever state lies. Threads: one at a time. The session starts
 // threads in load() and train(), briefly in plan() to measure the machine, and one that watches for
 // hanging drives when it opens a file. Memory: budgets hold from load() or train() to the end.
@@ -311,9 +313,9 @@ class Session {
 
   // Allocates memory and loads the state of the model directory, or of a checkpoint that save() or
   // a run wrote. Between steps, it takes the memory and files of what is loaded. A checkpoint that
-  // cannot be used leaves what is loaded (with several ranks not); after another failure nothing
-  // is, and load() may be called again. A session with the option `machine` can be planned but not
-  // loaded.
+  // cannot be used leaves what is loaded, but not with several ranks; after another failure nothing
+  // is loaded, and load() may be called again. A session with the option `machine` can be planned
+  // but not loaded.
   void load(const std::string& checkpoint = "");
   // For declared units. With a checkpoint, `initial` gives the frozen weights alone.
   void load(const InitialWeights& initial, const std::string& checkpoint = "");
@@ -345,12 +347,13 @@ class Session {
   std::vector<int> acquired() const;  // the units of the acquired use
   UnitUse used(int unit);             // one of them
   // Copies bytes of the acquired units to the caller's memory, or from there to a gradient,
-  // wherever the units lie. In the order of the use's stream; returns when it is done.
+  // wherever the units lie. The copy takes its place in the use's stream, and this returns when it
+  // is done.
   void copy(void* to, const void* from, int64_t bytes);
   void release();
   void end_micro_batch();  // leaves out the rest of its uses, where the order allows that
   StepResult end();
-  // Of several ranks, all must give the same settings; one that discards the step discards it for
+  // All of several ranks must give the same settings; one that discards the step discards it for
   // all, and the others' result is not applied.
   StepResult end(const UpdateSettings& settings);
   // Ends the step without an update: weights, moments and counts are as before begin().
@@ -360,16 +363,16 @@ class Session {
   void begin_forward();
   void end_forward();
   // The seconds from acquire() to release() of each use, mean over the micro-batches of the last
-  // step; 0 for those left out. What UsedUnits::seconds wants of the next session.
+  // step; 0 for those left out. A next session takes them as UsedUnits::seconds.
   std::vector<double> use_seconds();
   TensorPlace place(int unit, int tensor) const;  // may be called at any time
   // Visits a plane of all trained tensors, unit by unit. Reads the whole state, so it takes as long
-  // as a checkpoint. Not within a step. What the visitor throws loses the state. Of several ranks,
-  // all see all tensors, each in pieces that do not follow each other.
+  // as a checkpoint. A step must not be under way. What the visitor throws loses the state. All of
+  // several ranks see all tensors, each in pieces that do not follow each other.
   void read(StatePlane plane, const StateVisitor& visitor);
   // Replaces elements [first, first + values.size()) of a trained tensor's plane. It writes them
-  // alone; other planes and the count of updates stay. Not within a step. Of several ranks, all
-  // must give the same.
+  // alone; other planes and the count of updates stay. A step must not be under way. All of several
+  // ranks must give the same.
   void write(StatePlane plane, int unit, int tensor, int64_t first, std::span<const float> values);
   UnitStatistics statistics();
 

@@ -34,8 +34,8 @@ struct FioOutput {
 };
 
 // Runs fio with these arguments. fio allocates huge pages where the kernel has them, as BenchMemory
-// does, and ends when this process ends. It is told to end when `stop` becomes true, and killed
-// when it has not ended after `limit_s` or 10 s after it was told to.
+// does, and ends when this process ends. It gets SIGTERM when `stop` becomes true, and is killed
+// when it has not ended after `limit_s` or 10 s after that signal.
 FioOutput run_fio(const std::vector<std::string>& arguments, double limit_s,
                   const std::atomic<bool>* stop);
 

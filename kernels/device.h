@@ -118,7 +118,8 @@ class Device {
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
 
   // Prepares host memory, so that copies run at the link's speed and issuing one never waits for
-  // it. Returns null where the system refuses that: copies work, but slower.
+  // it. Returns null where the system refuses that: copies work, but slower. A device that computes
+  // in host memory throws Error{kDoesNotFit} then.
   virtual std::unique_ptr<PinnedMemory> pin(std::byte*, int64_t) {
     return std::make_unique<PinnedMemory>();
   }

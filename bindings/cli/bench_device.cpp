@@ -38,10 +38,10 @@ BenchedDevice open(const config::Options& a) {
   const std::string cores = counted(threads, "thread");
   BenchedDevice opened = {"cpu: " + cores, limits.usable_bytes(), nullptr};
   if (kind == DeviceKind::kEmulated) opened.name = "emulated: on the CPU, " + cores;
-  if (kind == DeviceKind::kCuda) {
+  if (config::row_of(kind).is_gpu) {
     const auto gpus = exec::require_gpu(a.plugin_path, index);
-    opened.name =
-        fmt::format("cuda:{}: {}", index, exec::text_of(gpus[static_cast<size_t>(index)]));
+    opened.name = fmt::format("{}:{}: {}", config::row_of(kind).name, index,
+                              exec::text_of(gpus[static_cast<size_t>(index)]));
     opened.free_bytes = exec::free_bytes_of_gpu(a.plugin_path, index);
   }
   opened.device = exec::open_device({.kind = kind,
@@ -176,7 +176,7 @@ std::string link_json(const std::string& device, const std::vector<LinkRow>& row
 }  // namespace
 
 int run_bench_kernels(const config::Options& a) {
-  const int64_t most = config::kind_of(a.device) == DeviceKind::kCuda ? 4 * kGiB : kGiB;
+  const int64_t most = config::is_gpu(a.device) ? 4 * kGiB : kGiB;
   const BenchedDevice opened = open(a);
   const int64_t bytes =
       a.device_memory > 0 ? a.device_memory : std::min(most, opened.free_bytes / 2);

@@ -58,7 +58,9 @@ config::Device find_gpu(const config::Options& options, const std::string& plugi
     if (!gpus.empty()) {
       const int64_t free = exec::free_bytes_of_gpu(plugin_path, 0);
       if (free >= kLeastFree) {
-        return gpus[0].unified ? config::Device::kUnified : config::Device::kCuda;
+        // Memory of its own is asked for by --device-memory.
+        const bool is_one_tier = gpus[0].unified && options.device_memory == 0;
+        return is_one_tier ? config::Device::kUnified : config::Device::kCuda;
       }
       why = fmt::format("{} of its memory are free", format_bytes(free));
     }

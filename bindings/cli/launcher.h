@@ -37,8 +37,8 @@ class Pause {
 // Rank 0, where it is here, has this process's output streams. Lines of the others' standard error
 // appear on this process's with the rank in front. Signals that stop a run go to all ranks here.
 // When a rank fails, the others hear of it by their groups, and some seconds later by SIGTERM those
-// that are in no group yet. Those that have not ended a quarter of a minute later are ended. So is
-// a rank that a signal has stopped, when another one has ended, or after half a minute.
+// that are in no group yet. Those that have not ended a quarter of a minute later are ended. A rank
+// that a signal has stopped is ended when another one has ended, or after half a minute.
 // Threads: one; one object in a process. Failure: Error (kIo) when a process cannot be started.
 class Launcher {
  public:

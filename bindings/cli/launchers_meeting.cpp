@@ -186,13 +186,15 @@ MachineReports reports_of(comm::JobStore& store, const MeetingOfLaunchers& meeti
                         return report && ends_job(*report);
                       });
     if (ends) until_s = std::min(until_s, now_s() + kEndIsHeardS);
-    if (asked == 1 && !std::exchange(is_told, true) && own.end.code != 0) {
+    const bool was_asked = asked > 0 || own.is_asked_to_stop;
+    if (was_asked && own.end.code != 0 && !std::exchange(is_told, true)) {
       log(LogLevel::kWarning,
           fmt::format("launch: the run ends, and this process waits for up to {} s until the other "
                       "machines have heard of it (press Ctrl-C again to end at once)",
                       kEndIsHeardS));
     }
-    if (asked > 1 || (asked > 0 && own.end.code == 0)) until_s = 0;
+    const bool again = asked > 1 || (asked > 0 && own.is_asked_to_stop);
+    if (again || (asked > 0 && own.end.code == 0)) until_s = 0;
     if (now_s() >= until_s) {
       read_reports(store, kMomentS, reports);
       break;
@@ -282,8 +284,9 @@ MachineAnswer attend_meeting(const MeetingOfLaunchers& meeting, int64_t node,
   if (refusal) throw Error(*refusal);
   if (was_heard) {
     throw Error(ErrorCode::kDeadline,
-                fmt::format("launch: machine 0 listened at {} and gave no answer within {} s: this "
-                            "machine came too late (start it again for the next restart)",
+                fmt::format("launch: machine 0 listened at {} and gave no answer within {} s: it "
+                            "started without this machine, or ended (start this one again for the "
+                            "next restart)",
                             address, wait_s));
   }
   throw Error(ErrorCode::kDeadline,

@@ -110,7 +110,7 @@ NamedCommand command_of(const std::vector<std::string>& args) {
   const auto command = config::parse_command(args[0]);
   if (command) return {*command, 1};
   if (args[0].starts_with("-")) {
-    throw Error(ErrorCode::kUsage, "command: none before " + args[0] +
+    throw Error(ErrorCode::kUsage, "command: it is missing before " + args[0] +
                                        " (give it first: strata train " + args[0] +
                                        " ...; strata --help lists the commands)");
   }

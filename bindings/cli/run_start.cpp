@@ -104,7 +104,7 @@ std::vector<std::string> RunStart::arguments(const StartArguments& start) const 
 
 bool RunStart::is_complete() const {
   const std::string path = options_.out + "/" + train::kSummaryFile;
-  if (!has_directory() || !std::filesystem::exists(path)) return false;
+  if (!std::filesystem::exists(path)) return false;
   const config::Json summary = config::Json::read_file(path);
   const config::Json* stopped = summary.find("stopped");
   return stopped != nullptr && stopped->boolean() == false;

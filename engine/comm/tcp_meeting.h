@@ -21,7 +21,7 @@ struct TcpMeeting {
 // Connects this rank with others of its group, which call it too. The lower rank connects to the
 // higher one, whose address it has by the store, and both prove by the handshake of the store's
 // connections (job_channel.h) that they know the job's secret, for this group, these ranks and this
-// meeting. Returns connections by place, none where there is none to be.
+// meeting. Returns connections by place; those of places without a peer are closed.
 //
 // Who does not know the secret is refused, and delays no one: each has a buffer of less than 100
 // bytes and `authenticate_s`, and the oldest goes when there are more than 64. Nothing listens any

@@ -62,7 +62,7 @@ std::string host_of(const std::string& interface);
 // The other way: the name of the interface that has an address, "127.0.0.1"; "" where none has it.
 // A name stays as it is.
 std::string interface_of(const std::string& host);
-// The next connection that waits; none when there is none, or no descriptor for it.
+// The next connection that waits; a closed one when nobody waits, or there is no descriptor for it.
 Socket accept_one(const Socket& listener);
 // A connection to one of the addresses that the host has. Failure: Error (kConfig) when the host
 // has none, Error (kIo) without a descriptor, else Error (kPeer), also when the name service does

@@ -271,7 +271,7 @@ constexpr ForeignRule kForeignRules[] = {
     {kL, "use_dft_loss", kOff, kForeignNumbers},
     {kA, "processor_*", kOff, kNoMedia},
     {kA, "image_*", kOff, kNoMedia},
-    {kA, "freeze_mm_modules", kIgnore, "there are none"},
+    {kA, "freeze_mm_modules", kIgnore, "the model has no such modules"},
     {kL, "image_*", kOff, kNoMedia},
     {kL, "video_*", kOff, kNoMedia},
     {kL, "audio_*", kOff, kNoMedia},

@@ -103,7 +103,8 @@ void check_memory(Command command, const Options& options, std::vector<std::stri
     problems.push_back(
         fmt::format("--device-memory has no effect with --device {}, which uses host memory "
                     "(use --host-memory)",
-                    options.device == Device::kCpu ? "cpu" : "auto, the CPU of this machine"));
+                    options.device == Device::kAuto ? "auto, the CPU of this machine"
+                                                    : row_of(kind_of(options.device)).name));
   }
   if (options.device_exchange == DeviceExchange::kDirect && !may_have_device(command, options)) {
     problems.push_back(

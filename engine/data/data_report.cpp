@@ -102,7 +102,7 @@ std::string cut_text(const std::vector<ReportPart>& parts, const TokenSource& tr
           : fmt::format("{} share {} without seeing each other", counted(documents, kept_one),
                         counted(samples, "sample")),
       share_text(std::max<int64_t>(0, room - used), room), samples == 1 ? "it" : "them");
-  if (cut == 0) return padding + "; none is cut";
+  if (cut == 0) return padding + "; no sample is cut";
   return fmt::format("{}; {} {} cut, which loses {} of {} tokens (raise --sequence-length)",
                      padding, counted(cut, kept_one), cut == 1 ? "is" : "are", lost, kept + lost);
 }

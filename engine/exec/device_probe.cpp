@@ -26,13 +26,10 @@ constexpr int64_t kOperandBytes = kProductSizeMax * kProductSizeMax * 4;
 class Bench {
  public:
   explicit Bench(kernels::Device& device)
-      : device_(device),
-        host_(device, kHostBytes),
-        memory_(device.allocate(kDeviceBytes)),
-        timer_(device) {}
+      : device_(device), host_(device, kHostBytes), memory_(device, kDeviceBytes), timer_(device) {}
 
   std::byte* host() const { return host_.data(); }
-  std::byte* device() const { return memory_->data(); }
+  std::byte* device() const { return memory_.data(); }
 
   // Fills the operands of products.
   void fill(DType weights) {
@@ -111,7 +108,7 @@ class Bench {
 
   kernels::Device& device_;
   const PinnedBlock host_;
-  const std::unique_ptr<kernels::DeviceMemory> memory_;
+  const DeviceBlock memory_;
   OpTimer timer_;
   kernels::Queue& queue_ = timer_.queue();
 };

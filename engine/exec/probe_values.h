@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "engine/base/dtype.h"
 #include "engine/memory/arena.h"
@@ -32,13 +33,13 @@ class DeviceBlock {
     if (device.description().discrete) {
       on_device_ = device.allocate(bytes);
     } else {
-      on_host_ = memory::Arena(bytes);
+      on_host_.emplace(device, bytes);
     }
   }
-  std::byte* data() const { return on_device_ ? on_device_->data() : on_host_.data(); }
+  std::byte* data() const { return on_device_ ? on_device_->data() : on_host_->data(); }
 
  private:
-  memory::Arena on_host_;
+  std::optional<PinnedBlock> on_host_;
   std::unique_ptr<kernels::DeviceMemory> on_device_;
 };
 

@@ -46,7 +46,7 @@ void populate_all(std::byte* data, int64_t bytes) {
   }
 }
 
-// Of pages that are not there yet. Advice, too.
+// Concerns pages that are not there yet. The kernel may take others all the same.
 void prefer_node(void* data, size_t bytes, int node) {
   constexpr int kBits = 64;
   std::array<uint64_t, 16> nodes = {};

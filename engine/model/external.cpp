@@ -93,7 +93,7 @@ bool is_external(const ModelSpec& spec) {
 ModelSpec external_spec(const std::vector<ExternalSegment>& segments,
                         std::vector<ExternalUse> uses) {
   if (segments.empty()) {
-    throw Error(ErrorCode::kConfig, "units: there are none (declare at least one)");
+    throw Error(ErrorCode::kConfig, "units: no unit is declared (declare at least one)");
   }
   const auto is_frozen = [](const ExternalSegment& segment) {
     return segment.frozen || (!segment.parameters.empty() &&

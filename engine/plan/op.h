@@ -46,8 +46,8 @@ constexpr bool is_comm_lane(Lane lane) {
 // Payload::kMxInt8, for what is sent and for what comes.
 inline constexpr int64_t kLeastBounceBytes = 512;
 
-// These lanes are queues of a device with memory of its own. All others belong to the host, and
-// without such a device these do too.
+// These lanes are queues of a device that has queues (kernels::has_queues). All others belong to
+// the host, and without such a device these do too.
 constexpr bool is_device_lane(Lane lane) {
   return lane == Lane::kCompute || lane == Lane::kUpload || lane == Lane::kDownload ||
          lane == Lane::kUpdate;

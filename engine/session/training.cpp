@@ -26,6 +26,7 @@
 #include "engine/exec/devices.h"
 #include "engine/model_files/file.h"
 #include "engine/model_files/other_files.h"
+#include "engine/model_files/path_errors.h"
 #include "engine/session/mesh_setup.h"
 #include "engine/session/model_rate.h"
 #include "engine/session/prompts.h"
@@ -120,6 +121,7 @@ void Training::prepare() {
   facts_.steps = steps_ = train::planned_steps(options_, *data_);
   facts_.done_steps = resumed_.step;
   lacks_evaluation_ = train::lacks_evaluation(options_, steps_, resumed_.step, resumed_.is_own);
+  check_arithmetic();
   train::warn_of_long_step(options_, *data_);
   if (trains()) log_changes(resumed_);
   facts_.data_bytes = data_->bytes() + sample_bytes();
@@ -132,11 +134,6 @@ void Training::prepare() {
   planning_s_ = now_s() - planning_since_s;
   check_changes(train::changed_sums(resumed_.about, plan_.input.mesh, plan_.input.shape),
                 resumed_.path, options_);
-  arithmetic_ = exec::arithmetic_of(config::kind_of(options_.device),
-                                    static_cast<int>(std::max<int64_t>(0, options_.device_index)),
-                                    options_.plugin_path);
-  check_changes(train::changed_arithmetic(resumed_.about, options_, arithmetic_), resumed_.path,
-                options_);
   check_space();
   malloc_trim(0);
   const train::PlanReport report = train::report_of(plan_);
@@ -238,11 +235,26 @@ void Training::require_fit(train::RunFacts facts) const {
   }
 }
 
+void Training::check_arithmetic() {
+  arithmetic_ = exec::arithmetic_of(config::kind_of(options_.device),
+                                    static_cast<int>(std::max<int64_t>(0, options_.device_index)),
+                                    options_.plugin_path);
+  if (!trains()) return;
+  // A start that was forced to go on here may have ended before its first checkpoint.
+  const std::optional<config::Json> run =
+      resumed_.is_own && directory_ ? directory_->read_run() : std::nullopt;
+  const config::Json* started = run ? run->find("arithmetic") : nullptr;
+  if (started != nullptr && started->is_string() && started->string() == arithmetic_) return;
+  check_changes(train::changed_arithmetic(resumed_.about, options_, arithmetic_), resumed_.path,
+                options_);
+}
+
 config::Json Training::run_json() const {
   config::Json json = config::Json::object();
   json.set("strata", STRATA_VERSION);
   add_to_run(resumed_, json);
   json.set("options", options_json(options_));
+  json.set("arithmetic", arithmetic_);
   json.set("directory", std::filesystem::current_path().string());
   json.set("machine", config::Json::parse(config::to_json(facts_.machine), "machine"));
   return json;
@@ -257,7 +269,7 @@ void Training::export_model(const std::string& checkpoint) const {
                                  .chat_template = chat_template_});
   const std::string aside = aside_of_model(*directory_);
   const BlockingCall call("remove", aside);
-  std::filesystem::remove_all(aside);
+  model::guarded("cannot remove " + aside, [&] { std::filesystem::remove_all(aside); });
 }
 
 // Takes over the directory. run.json is written before anything of an earlier run is changed, so
@@ -272,7 +284,8 @@ void Training::begin() {
   if (continues) metrics_.emplace(directory_->metrics(), last_record);
   has_begun_ = true;
   directory_->write_run(run_json());
-  take_away_older_model(options_, *directory_, resumed_.passes_over);
+  model::guarded("cannot take away the older model " + directory_->model(),
+                 [&] { take_away_older_model(options_, *directory_, resumed_.passes_over); });
   checkpoint::set_aside(directory_->checkpoints(), resumed_.step, resumed_.run);
   checkpoint::collect_leftovers(directory_->checkpoints());
   if (!continues) metrics_.emplace(directory_->metrics(), last_record);

@@ -82,6 +82,7 @@ class Training {
   void require_fit(train::RunFacts facts) const;
   void warn_of_short_trace() const;
   void check_space() const;
+  void check_arithmetic();
   config::Json run_json() const;
   bool has_model() const;
   std::string weights() const;
@@ -109,7 +110,7 @@ class Training {
   std::string plan_record_;
   double planning_s_ = 0;
   Resumed resumed_;
-  std::string arithmetic_;  // of rank 0
+  std::string arithmetic_;  // of rank 0's device
   int64_t steps_ = 0;
   bool has_its_model_ = false;
   std::vector<std::string> export_notes_;

@@ -26,8 +26,7 @@ void require_right_device(const config::Json& given, const config::Options& opti
   const config::DeviceKind kind = config::kind_of(options.device);
   if (kind == config::DeviceKind::kUnified) {
     refuse(
-        "device: unified: the session keeps all state in host memory, which that GPU reads "
-        "(give cpu)");
+        "device: unified: a session has state in memory of the device, or of the host (give cuda)");
   }
   if (!config::row_of(kind).discrete) return;
   if (options.device_memory == 0) {

@@ -49,7 +49,7 @@ class Renderer {
   Heap& heap() { return heap_; }
   const TemplateSettings& settings() const { return settings_; }
 
-  // For the library.
+  // The library of filters and functions calls it.
   [[noreturn]] static void fail(const std::string& cause, const std::string& advice = "");
   [[noreturn]] static void fail_for_memory(const std::string& cause);
   // Fails beyond the limit of steps; a step is about what one node takes.

@@ -33,7 +33,7 @@ std::vector<LaneSpan> joined_spans(std::span<const LaneSpan> spans, double gap_s
 // simulate them all again.
 StepLanes predicted_lanes(const RunPlan& run);
 
-// Of a step that recorded its times.
+// The lanes of a step that recorded its times.
 StepLanes measured_lanes(const plan::Plan& plan, const exec::Instance& instance);
 
 // {"end_s": 0.5, "lanes": {"compute": [["forward", 0.0, 0.1], ...], ...}}, joined to at most 1,000

@@ -24,7 +24,7 @@ struct RunAdvice {
 // it, were it as long as the longest so far. `planning_s` is how long the run's own planning took.
 RunAdvice advise(const PlanBasis& basis, double planning_s, double limit_s);
 
-// Of plans that compare_hardware() made.
+// The advice that plans of compare_hardware() give.
 RunAdvice advice_of(const std::vector<Compared>& compared, bool is_whole);
 
 // A sentence without a line end; empty when nothing is known.

@@ -40,7 +40,8 @@ TEST_F(CApi, CallsOutOfTurnAreRefusedAndChangeNothing) {
   load.fill = fill;
   strata_store* store = nullptr;
   ASSERT_EQ(strata_store_open(options().c_str(), nullptr, &store), STRATA_OK);
-  expect_refused(strata_store_load(store, &load), STRATA_ERROR_CONFIG, "units: there are none");
+  expect_refused(strata_store_load(store, &load), STRATA_ERROR_CONFIG,
+                 "units: no unit is declared");
   expect_refused(strata_store_begin(store), STRATA_ERROR_USAGE, "load");
   add_units(store);
   auto info = sized<strata_tensor_info>();

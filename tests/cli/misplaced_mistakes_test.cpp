@@ -138,7 +138,8 @@ TEST_F(Mistakes, OtherThings) {
        {},
        {"--model", "good", "plan"},
        kUsage,
-       {"command: none before --model (give it first: strata train --model ...; strata --help"}},
+       {"command: it is missing before --model (give it first: strata train --model ...; strata "
+        "--help"}},
       {"an empty text",
        [](const Sandbox& sandbox) { write_text(sandbox / "empty.txt", ""); },
        {"init", "--data", "empty.txt", "--out", "out"},

@@ -111,6 +111,12 @@ TEST(ResumeCheck, AnotherArithmeticDoesNotContinueTheRun) {
   EXPECT_EQ(changed_arithmetic(about, cpu, "AVX2").breaking,
             std::vector<std::string>{"arithmetic of AVX2 (checkpoint: of AVX3)"});
   EXPECT_TRUE(changed_arithmetic(about, cuda, "NVIDIA H200").breaking.empty()) << "as told";
+  EXPECT_FALSE(changed_arithmetic(about, {}, "AVX2").breaking.empty()) << "auto is the cpu";
+  cuda.device_index = 1;
+  about.set("options",
+            config::Json::parse(config::to_json(config::Command::kTrain, cuda), "options"));
+  cuda.device_index = -1;
+  EXPECT_FALSE(changed_arithmetic(about, cuda, "NVIDIA H200").breaking.empty()) << "by any number";
 }
 
 TEST(ResumeCheck, AnotherExchangeOfContextRanksDoesNotContinueTheRun) {
