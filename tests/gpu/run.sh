@@ -3,7 +3,7 @@
 # What works on this machine's GPU, as one table: a line for each part, PASS, FAIL or SKIP with the reason, and the
 # figures below it. Under ten minutes.
 #
-#   run.sh [PART...]     parts: doctor kernels train ranks generate store figures sanitizer (all of them)
+#   run.sh [PART...]     parts: doctor kernels train torch ranks generate store figures sanitizer (all of them)
 #
 # Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
 # folder for what each part printed.
@@ -157,6 +157,32 @@ PYTHON
   else
     report train FAIL "$bad differences in $count runs"
   fi
+}
+
+# The losses of PyTorch, which computes the same steps: 1e-4 of them in fp32, 2e-2 in bf16.
+part_torch() {
+  write_tokens
+  local recipe limit status text=
+  for recipe in fp32 bf16; do
+    limit=$([[ $recipe == fp32 ]] && echo 1e-4 || echo 2e-2)
+    if ! train "torch-$recipe" cuda gqa_untied "$recipe" --shuffle off --schedule constant --clip 0 --weight-decay 0 \
+      --betas 0.9,0.999 > /dev/null; then
+      report torch FAIL "$recipe: $(tail -n 1 "$logs/run-torch-$recipe.log")"
+      return
+    fi
+    timeout 60 python3 "$here/losses_torch.py" "$data/gqa_untied" "$logs/tokens.bin" "$logs/run-torch-$recipe/metrics.jsonl" \
+      2 32 1e-3 $limit cuda > "$logs/torch-$recipe" 2>&1
+    status=$?
+    text+="${text:+; }$recipe: $(tail -n 1 "$logs/torch-$recipe")"
+    if ((status == 77)); then
+      report torch SKIP "$text"
+      return
+    elif ((status != 0)); then
+      report torch FAIL "$text"
+      return
+    fi
+  done
+  report torch PASS "$text"
 }
 
 # Ranks with a GPU each that send each other memory have the bits of ranks that exchange through the host.
@@ -315,10 +341,10 @@ part_sanitizer() {
 }
 
 parts=("$@")
-if ((${#parts[@]} == 0)); then parts=(doctor kernels train ranks generate store figures sanitizer); fi
+if ((${#parts[@]} == 0)); then parts=(doctor kernels train torch ranks generate store figures sanitizer); fi
 for part in "${parts[@]}"; do
   if ! declare -F "part_$part" > /dev/null; then
-    echo "run.sh: no part $part (doctor kernels train ranks generate store figures sanitizer)" >&2
+    echo "run.sh: no part $part (doctor kernels train torch ranks generate store figures sanitizer)" >&2
     exit 2
   fi
   if ((SECONDS > 560)); then
