@@ -158,6 +158,9 @@ std::string resuming_command(const config::Options& options) {
   if (started->nodes() == 1) {
     return fmt::format("strata launch --ranks {} -- {}", started->ranks, train);
   }
+  if (!variable(kByHosts).empty()) {
+    return fmt::format("strata launch --hosts FILE -- {} (FILE: that of this run)", train);
+  }
   const std::string file = variable(kSecretFile);
   const std::string secret = file.empty() ? "" : " --secret-file " + shell_word(file);
   return fmt::format(

@@ -17,6 +17,8 @@ namespace strata::cli {
 // The exit code of a rank that ends because another one did, for which the launching process has
 // the other's.
 inline constexpr int kHeardExitCode = 75;
+// Set where strata launch --hosts started the launching process.
+inline constexpr const char* kByHosts = "STRATA_BY_HOSTS";
 // Of a launching process whose ranks lost those of others, or never started.
 inline constexpr int kPeerIsGone = 4;
 

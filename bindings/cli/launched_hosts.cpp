@@ -39,12 +39,16 @@ constexpr double kHearS = 30;  // in which machines hear that another one failed
 constexpr double kEndS = 300;  // in which machines that were asked to end then write a checkpoint
 constexpr double kTermS = 3;   // in which an ssh ends after SIGTERM
 
-std::atomic<int> stop_signals = -1;  // an eventfd; all that the signal handler uses
+constexpr int kEndedBeforeSteps = 128 + SIGTERM;  // the exit code of ranks that were asked to end
+
+// All that the signal handler uses.
+std::atomic<int> stop_signals = -1;  // an eventfd
+std::atomic<int> last_signal = 0;
 
 void on_stop_signal(int signal) {
-  if (is_new_request(signal)) {
-    [[maybe_unused]] const int ignored = eventfd_write(stop_signals, 1);
-  }
+  if (!is_new_request(signal)) return;
+  last_signal = signal;
+  [[maybe_unused]] const int ignored = eventfd_write(stop_signals, 1);
 }
 
 [[noreturn]] void throw_system_call(const char* what) {
@@ -213,6 +217,7 @@ class Remotes {
   // `again`: the run may go on without a machine that failed, but not without the first.
   int wait(bool again) {
     eventfd_t requests = 0;
+    bool is_ended_early = false;
     double end_s = 0;
     while (std::ranges::any_of(all_, [](const auto& one) { return one->code() < 0; })) {
       std::vector<pollfd> waits = {{signals_, POLLIN, 0}};
@@ -222,7 +227,10 @@ class Remotes {
       if (eventfd_read(signals_, &count) == 0) requests += count;
       for (const auto& one : all_) {
         if (one->code() >= 0 || !one->reap()) continue;
-        if (one->code() != 0) note_failure(*one);
+        // Before the first step ranks end at once where they are asked to, and lose each other.
+        const bool is_early = one->code() == kEndedBeforeSteps && !one->is_ended_here();
+        is_ended_early = is_ended_early || (requests > 0 && is_early);
+        if (one->code() != 0 && !is_ended_early) note_failure(*one);
         const bool ends_run = again ? one == all_.front() : one->code() != 0;
         if (ends_run && end_s == 0) end_s = now_s() + (one->code() == kSshFailed ? 0 : kHearS);
       }
@@ -230,6 +238,7 @@ class Remotes {
       if (requests > 0 || has_failed) ask_all_to_end();
       if (requests > 1 || (has_failed && now_s() >= end_s + kEndS)) end_all_now();
     }
+    if (is_ended_early) return 128 + last_signal;
     return again && all_.front()->code() == 0 ? 0 : code_;
   }
 
@@ -311,6 +320,7 @@ void take_secret_from_input() {
     secret += byte;
   }
   setenv("STRATA_SECRET", secret.c_str(), 1);
+  setenv(kByHosts, "1", 1);
   unsetenv("STRATA_SECRET_FILE");
 }
 

@@ -37,6 +37,11 @@ constexpr size_t kLongestLine = 64 * 1024;
 // All that the signal handler uses.
 std::atomic<int> stop_signals = -1;  // an eventfd
 std::atomic<int> last_signal = 0;
+std::atomic<bool> is_to_pause = false;
+
+void on_pause_signal(int) {
+  is_to_pause = true;
+}
 
 void on_stop_signal(int signal) {
   if (!is_new_request(signal)) return;
@@ -115,6 +120,7 @@ Launcher::Launcher(int input) : signals_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
   on_stop_signals(on_stop_signal);
   // Ranks are in the background of a terminal, and may write to it however it is set.
   std::signal(SIGTTOU, SIG_IGN);
+  if (std::signal(SIGTSTP, on_pause_signal) == SIG_IGN) std::signal(SIGTSTP, SIG_IGN);
 }
 
 Launcher::~Launcher() {
@@ -172,6 +178,7 @@ RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRa
     }
     waits.push_back({input_, POLLIN, 0});
     poll(waits.data(), waits.size(), static_cast<int>(kRoundS * 1000));
+    pause_if_asked();
     eventfd_t count = 0;
     if (eventfd_read(signals_, &count) == 0) {
       requests_ += static_cast<int>(count);
@@ -189,6 +196,7 @@ RanksEnd Launcher::run(std::vector<std::string> args, LaunchedJob job, StartedRa
 }
 
 int Launcher::requests() {
+  pause_if_asked();
   eventfd_t count = 0;
   if (eventfd_read(signals_, &count) == 0) requests_ += static_cast<int>(count);
   (void)input_ends();
@@ -202,6 +210,14 @@ bool Launcher::input_ends() {
   input_ = -1;
   ++requests_;
   return true;
+}
+
+// A terminal's Ctrl-Z reaches this process alone.
+void Launcher::pause_if_asked() {
+  if (!is_to_pause.exchange(false)) return;
+  forward(SIGSTOP);
+  raise(SIGSTOP);
+  forward(SIGCONT);
 }
 
 void Launcher::forward(int signal) {

@@ -35,7 +35,8 @@ class Pause {
 // Starts one process for each rank that a job has on this machine and watches over them.
 //
 // Rank 0, where it is here, has this process's output streams. Lines of the others' standard error
-// appear on this process's with the rank in front. Signals that stop a run go to all ranks here.
+// appear on this process's with the rank in front. Signals that stop a run go to all ranks here,
+// and Ctrl-Z pauses them with this process.
 // When a rank fails, the others hear of it by their groups, and some seconds later by SIGTERM those
 // that are in no group yet. Those that have not ended a quarter of a minute later are ended. A rank
 // that a signal has stopped is ended when another one has ended, or after half a minute.
@@ -73,6 +74,7 @@ class Launcher {
 
   bool input_ends();
   void forward(int signal);
+  void pause_if_asked();
   void end_those_stopped();
   void end_those_left();
   bool any_left() const;

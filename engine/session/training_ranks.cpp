@@ -6,10 +6,12 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/units.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/weights_sample.h"
 #include "engine/session/mesh_setup.h"
 #include "engine/session/training.h"
+#include "engine/train/executor_options.h"
 
 namespace strata::session {
 

@@ -82,6 +82,12 @@ void compare(const std::string& name, const Json& saved, const Json& here, Resum
   list.push_back(difference(name, here, "checkpoint", saved));
 }
 
+bool are_one_directory(const Json& a, const Json& b) {
+  std::error_code unknown;
+  return a.is_string() && b.is_string() &&
+         std::filesystem::equivalent(a.string(), b.string(), unknown);
+}
+
 // Machines have their own paths, memory and networks, and plans are compared.
 bool may_differ_by_rank(const std::string& name) {
   if (name == "recipe") return false;
@@ -204,10 +210,12 @@ void require_options_of(const std::string& first, const config::Options& options
   const Json of_first = Json::parse(first, "options of rank 0");
   const Json here = Json::parse(config::to_json(config::Command::kTrain, options), "options");
   for (const config::JsonMember& member : here.members()) {
-    if (may_differ_by_rank(member.name)) continue;
+    const bool is_out = member.name == "out";  // the run is in one directory, that of rank 0
+    if (!is_out && may_differ_by_rank(member.name)) continue;
     const Json* value = of_first.find(member.name);
     const Json other = value == nullptr ? Json() : *value;
     if (other.dump() == member.value.dump()) continue;
+    if (is_out && are_one_directory(other, member.value)) continue;
     unlike.push_back(difference(member.name, member.value, "rank 0", other));
   }
   if (unlike.empty()) return;

@@ -45,16 +45,19 @@ config::Json nvme_json(const TrainResult& result) {
 
 }  // namespace
 
-// The heap is address space, so it counts at most as what is resident beside arenas and stacks.
+// The heap is address space, so it counts at most as what is resident beside arenas and stacks. The
+// memory of an emulated device is shared memory of this process, which the system counts as files.
 RunMemory memory_of(const RunPlan& plan, const TrainResult& result) {
   RunMemory memory = {result.memory};
-  const bool on_gpu = plan.input.device.kernels == kernels::KernelSet::kCuda;
-  for (const plan::Arena arena :
-       {plan::Arena::kDevice, plan::Arena::kHost, plan::Arena::kControl}) {
-    if (on_gpu && arena == plan::Arena::kDevice) continue;
-    memory.arena_bytes += plan.totals.arena_bytes[static_cast<size_t>(arena)];
-  }
+  const auto bytes_of = [&](plan::Arena arena) {
+    return plan.totals.arena_bytes[static_cast<size_t>(arena)];
+  };
+  memory.arena_bytes = bytes_of(plan::Arena::kHost) + bytes_of(plan::Arena::kControl);
   memory::ProcessMemory& process = memory.process;
+  if (plan.input.device.kernels != kernels::KernelSet::kCuda) {
+    memory.arena_bytes += bytes_of(plan::Arena::kDevice);
+    process.file_bytes -= std::min(process.file_bytes, bytes_of(plan::Arena::kDevice));
+  }
   const int64_t beside =
       process.resident_bytes - process.file_bytes - process.stack_bytes - memory.arena_bytes;
   process.heap_bytes = std::min(process.heap_bytes, std::max<int64_t>(0, beside));

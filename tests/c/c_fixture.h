@@ -61,6 +61,12 @@ inline std::string text() {
   return strata_error_text();
 }
 
+// The call fails with this status, and the text has these words.
+inline void expect_refused(strata_status status, strata_status expected, const char* words) {
+  EXPECT_EQ(status, expected) << text();
+  EXPECT_NE(text().find(words), std::string::npos) << text();
+}
+
 class CApi : public testing::Test {
  protected:
   CApi() : directory_(std::string(STRATA_BINARY_DIR) + "/c-api-" + std::to_string(getpid())) {

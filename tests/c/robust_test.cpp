@@ -10,12 +10,6 @@
 namespace strata::test {
 namespace {
 
-// The call fails with this status, and the text has these words.
-void expect_refused(strata_status status, strata_status expected, const char* words) {
-  EXPECT_EQ(status, expected) << text();
-  EXPECT_NE(text().find(words), std::string::npos) << text();
-}
-
 TEST_F(CApi, HandlesThatAreNotOpenAreRefused) {
   strata_store* store = loaded(options());
   expect_refused(strata_store_begin(nullptr), STRATA_ERROR_HANDLE, "null");

@@ -48,12 +48,12 @@ strata_sinks sinks_to(Told& told) {
     told_of(context).lines.emplace_back(level, line);
   };
   sinks.hang = [](void* context, const char* text) {
-    Told& told = told_of(context);
+    Told& heard = told_of(context);
     {
-      const std::lock_guard lock(told.mu);
-      told.hangs.emplace_back(text);
+      const std::lock_guard lock(heard.mu);
+      heard.hangs.emplace_back(text);
     }
-    told.is_by_another_thread = std::this_thread::get_id() != told.caller;
+    heard.is_by_another_thread = std::this_thread::get_id() != heard.caller;
     holds_reads = false;
   };
   return sinks;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What machines must have in common, what plans say of bytes where they share groups unevenly, and
 // the end, for which all wait.
+#include <fstream>
+#include <iterator>
+
+#include "engine/config/json.h"
 #include "tests/cli/launched_nodes.h"
 
 namespace strata::cli::test {
@@ -29,6 +33,11 @@ TEST_F(LaunchAgreement, AnotherRecipeIsRefused) {
   expect_refused(train("run", {"--steps", "2", "--recipe", "bf16"}),
                  train("run", {"--steps", "2", "--recipe", "fp16"}),
                  "they are not those of rank 0: --recipe fp16 (rank 0: bf16)");
+}
+
+TEST_F(LaunchAgreement, AnotherDirectoryIsRefused) {
+  expect_refused(train("run", {"--steps", "2"}), train("run2", {"--steps", "2"}),
+                 "they are not those of rank 0: --out run2 (rank 0: run)");
 }
 
 TEST_F(LaunchAgreement, OtherWeightsOfTheSameShapesAreRefused) {

@@ -111,7 +111,20 @@ TEST_F(LaunchHosts, ASignalEndsAllMachinesInGoodOrder) {
     EXPECT_TRUE(all_end(out, 20)) << run.err();
     EXPECT_TRUE(std::filesystem::exists(sandbox_ / (out + "/checkpoints"))) << run.err();
     EXPECT_NE(run.out().find("stopped on request"), std::string::npos) << run.out();
+    EXPECT_NE(run.out().find("next     strata launch --hosts FILE -- train --out " + out),
+              std::string::npos)
+        << run.out();
   }
+}
+
+// Ranks have nothing to save yet, and end with the signal that each machine gets.
+TEST_F(LaunchHosts, ASignalBeforeTheFirstStepIsTheExitCode) {
+  write_script("ssh.sh", "read -r secret; echo begun >&2; read -r nothing; exit 143");
+  Process run(on_hosts(train("run", {"--steps", "3"})), here());
+  ASSERT_TRUE(run.prints_error("begun\nbegun\n")) << run.err();
+  run.kill(SIGINT);
+  EXPECT_EQ(run.wait(), 130) << run.err();
+  EXPECT_EQ(run.err().find("ended with exit code"), std::string::npos) << run.err();
 }
 
 TEST_F(LaunchHosts, AMachineThatCannotBeReachedEndsTheOthers) {

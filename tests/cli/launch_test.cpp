@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as processes: the state of ranks that are threads, one answer to every mistake, and no
 // process that outlives the others.
+#include "engine/config/json.h"
 #include "tests/cli/launched_runs.h"
 
 namespace strata::cli::test {
@@ -67,6 +68,23 @@ TEST_F(Launch, AStopWritesACheckpointAndTheRunResumes) {
   const std::string resumed =
       state_of(launch(2, {"train", "--out", "run", "--resume", "--steps", steps}));
   EXPECT_EQ(resumed, state_of(launch(2, train("whole", {"--steps", steps}))));
+}
+
+// As a terminal sends it, to the launching process alone.
+TEST_F(Launch, CtrlZPausesTheRanksToo) {
+  Process run(launch(2, train("run", {"--steps", "100000"})), here());
+  ASSERT_TRUE(run.prints("step 1/")) << run.out() << run.err();
+  run.kill(SIGTSTP);
+  const auto written = [&] { return std::filesystem::file_size(sandbox_ / "run/metrics.jsonl"); };
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  const auto before = written();
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_EQ(written(), before);
+  run.kill(SIGCONT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_GT(written(), before);
+  run.kill(SIGTERM);
+  EXPECT_EQ(run.wait(), 0) << run.err();
 }
 
 TEST_F(Launch, ARunNamedByResumeGoesOn) {
