@@ -65,6 +65,7 @@ void set_passes(const Passes& passes, RunPlan& run, const config::Options& optio
 void slice(int64_t chunks, RunPlan& run);
 
 // Makes run.input that of the first rank of a stage.
+plan::PlanInput input_of_stage(int stage, const RunPlan& run);
 void turn_to_stage(int stage, RunPlan& run);
 
 // The best plan of the first rank of each stage. Slices the model anew where more chunks are

@@ -2,6 +2,7 @@
 // Why a run does not fit, and the least that does, in terms of the user's options.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/plural.h"
@@ -24,9 +25,9 @@ struct Least {
 };
 
 // No host memory is enough where an emulated device gets less memory when the host gets more.
-Least least_of(plan::PlanInput input, const config::Options& options, const RunFacts& facts) {
+Least least_of(plan::PlanInput input, int64_t outside, const config::Options& options,
+               const RunFacts& facts) {
   const int64_t ranks = ranks_on_node(options, facts);
-  const int64_t outside = all_outside_bytes(input, options, facts);
   input.host_budget = input.device_budget = plan::kNoLimit;
   const auto least =
       plan::bytes_of(input, plan::least_placement(input, planner_options(options, facts)));
@@ -50,16 +51,31 @@ Least least_of(plan::PlanInput input, const config::Options& options, const RunF
   return {enough * kMiB, free_space};
 }
 
+// Of the stage that needs most: the ranks of a machine get equal parts.
+Least least_of_stages(const RunPlan& run, int64_t nvme_budget, const Passes& passes,
+                      const config::Options& options, const RunFacts& facts) {
+  Least most;
+  int64_t outside = 0;  // of a run, by its first stage
+  for (int stage = 0; stage < run.input.mesh.pipeline; ++stage) {
+    plan::PlanInput input = input_of_stage(stage, run);
+    input.nvme_budget = nvme_budget;
+    input.windows = passes.windows;
+    input.mode = passes.mode;
+    if (stage == 0) outside = all_outside_bytes(input, options, facts);
+    const Least one = least_of(input, outside, options, facts);
+    if (one.host_memory == 0) return {};
+    most.host_memory = std::max(most.host_memory, one.host_memory);
+    most.free_space = std::max(most.free_space, one.free_space);
+  }
+  return most;
+}
+
 // With these options and `nvme_budget` bytes of NVMe, however micro-batches pass the model.
 Least least_of(const RunPlan& run, const config::Options& options, const RunFacts& facts,
                int64_t nvme_budget) {
   Least least;
   for (const Passes& passes : passes_of(run, options)) {
-    plan::PlanInput input = run.input;
-    input.nvme_budget = nvme_budget;
-    input.windows = passes.windows;
-    input.mode = passes.mode;
-    const Least one = least_of(input, options, facts);
+    const Least one = least_of_stages(run, nvme_budget, passes, options, facts);
     const bool is_less = least.host_memory == 0 || one.host_memory < least.host_memory;
     if (one.host_memory > 0 && is_less) least = one;
   }

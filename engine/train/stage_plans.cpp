@@ -56,16 +56,12 @@ std::vector<plan::Windows> windows_of(const config::Options& options) {
   return list;
 }
 
-namespace {
-
 plan::PlanInput input_of_stage(int stage, const RunPlan& run) {
   plan::PlanInput input = run.input;
   input.mesh.rank = stage * input.mesh.stage_ranks();
   input.spec = &run.spec_of(input.mesh.rank);
   return input;
 }
-
-}  // namespace
 
 void turn_to_stage(int stage, RunPlan& run) {
   run.input = input_of_stage(stage, run);

@@ -87,5 +87,39 @@ TEST_F(HostBudget, LeavesTheRestToAnEmulatedDevice) {
   }
 }
 
+// Ranks of a machine get equal parts of it, and the stage that is refused first need not be the one
+// that needs most.
+TEST_F(HostBudget, ThatIsNamedAsTheLeastSufficesForAllStages) {
+  options_.ranks = options_.pipeline_ranks = 2;
+  options_.micro_batch = 2;
+  at_.hidden = 256;
+  at_.heads = at_.kv_heads = 8;
+  at_.head_size = 32;
+  at_.feed_forward = 704;
+  at_.layers = 6;
+  at_.tied = true;  // the last stage has the embedding's gradient, too
+  options_.sequence_length = 128;
+  for (const int64_t accumulate : {1, 2, 4}) {
+    options_.accumulate = accumulate;
+    options_.host_memory = 20 * kMiB;
+    RunFacts here = facts(8 * kGiB, false);
+    here.nvme_free_bytes = 100 * kGiB;
+    options_.nvme = {"/tmp"};
+    const std::string wanted = "the least that fits is --host-memory ";
+    try {
+      require_fit(model::build_spec(at_), options_, here);
+      FAIL() << "taken";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      const size_t at = text.find(wanted);
+      ASSERT_NE(at, std::string::npos) << text;
+      const size_t begin = at + wanted.size();
+      options_.host_memory =
+          *parse_bytes(text.substr(begin, text.find_first_of(" ,;)", begin) - begin));
+    }
+    EXPECT_NO_THROW(require_fit(model::build_spec(at_), options_, here)) << accumulate;
+  }
+}
+
 }  // namespace
 }  // namespace strata::train
