@@ -111,6 +111,7 @@ TEST_F(LaunchHosts, ASignalEndsAllMachinesInGoodOrder) {
     EXPECT_TRUE(all_end(out, 20)) << run.err();
     EXPECT_TRUE(std::filesystem::exists(sandbox_ / (out + "/checkpoints"))) << run.err();
     EXPECT_NE(run.out().find("stopped on request"), std::string::npos) << run.out();
+    if (signal == SIGKILL) continue;  // the output ends with the process
     EXPECT_NE(run.out().find("next     strata launch --hosts FILE -- train --out " + out),
               std::string::npos)
         << run.out();
