@@ -568,10 +568,9 @@ STRATA_API strata_status strata_operation_wait(strata_operation* operation, doub
                                                strata_operation_state* state);
 /* Asks the work to end and does not wait. strata_train_run() then finishes the steps that it has
  * begun, two at most, writes a checkpoint and returns as if a callback had stopped it.
- * strata_store_load() with `fill`,
- * strata_store_read() and strata_bench_io() return _INTERRUPTED. Other calls come to their end. Any
- * call that begins later on the operation's thread, but release, discard, unload and close, is
- * _INTERRUPTED and changes nothing. */
+ * strata_store_load() with `fill`, strata_store_read() and strata_bench_io() return _INTERRUPTED.
+ * Other calls come to their end. Any call that begins later on the operation's thread, but release,
+ * discard, unload and close, is _INTERRUPTED and changes nothing. */
 STRATA_API strata_status strata_operation_cancel(strata_operation* operation);
 /* Waits until the work is over and closes the handle. Null is STRATA_OK. Errors: _USAGE on the
  * operation's own thread. */
