@@ -75,7 +75,7 @@ TEST(Machine, WhatCannotBePlannedWithIsRefused) {
   EXPECT_HAS(machine_error(base + "device_bytes = 1048577.5"), "is not a whole number");
   EXPECT_HAS(machine_error(base + "device_bytes = 80"), "has no unit: \"80GiB\" or \"80GB\"?");
   EXPECT_HAS(machine_error(base + "device_bytes = 1e19"), "is not a whole number");
-  EXPECT_HAS(machine_error(base + "device = \"tpu\""), "is not cpu, emulated or cuda");
+  EXPECT_HAS(machine_error(base + "device = \"tpu\""), "is not cpu, emulated, cuda or unified");
   EXPECT_HAS(machine_error(base + "device = \"cuda\""),
              "device_bytes must be given for this device");
   EXPECT_HAS(machine_error(base + "device_count = 0"), "device_count must be above 0");
