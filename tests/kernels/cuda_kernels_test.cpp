@@ -278,8 +278,10 @@ std::vector<Floats> cached(const Backend& backend, Draw& draw) {
 // Sums of up to 2100 terms in f32, and exponentials of f32 logits.
 constexpr float kSums = 6e-6f, kExponentials = 2e-5f;
 
-const DrawnOp kOps[] = {{"rms norm", rms_norm, kSums},
-                        {"layer norm", layer_norm, kSums},
+const DrawnOp kOps[] = {{"rms norm", rms_norm<false>, kSums},
+                        {"layer norm", layer_norm<false>, kSums},
+                        {"wide rms norm", rms_norm<true>, 4 * kSums, false, 4},
+                        {"wide layer norm", layer_norm<true>, 4 * kSums, false, 4},
                         {"rope", rope, 0.0f},
                         {"glu", glu, kSums},
                         {"embeddings", embeddings, 0.0f},
@@ -335,6 +337,45 @@ TEST(CudaTwin, AreComparedOnThreeHundredShapesAndMore) {
   size_t count = 0;
   for (const DrawnOp& op : kOps) count += drawn_cases(op).size();
   EXPECT_GE(count, 300u);
+}
+
+// Of many long rows, dx and dw are computed together where both are asked for.
+void expect_norm_together_as_apart(const Backend& backend) {
+  constexpr int64_t kRows = 4100, kCols = 4093, kCount = kRows * kCols;
+  Draw draw(DType::kBF16, DType::kBF16, 1);
+  Drawn x(draw, DType::kBF16, kCount, 1), w(draw, DType::kBF16, kCols, 2);
+  Drawn dy(draw, DType::kBF16, kCount, 3), rstd(draw, DType::kF32, kRows, 4);
+  const auto run = [&](void* dx, float* dw) {
+    run_op<&Backend::rms_norm_backward>(backend, draw,
+                                        RmsNormBackward{.dtype = DType::kBF16,
+                                                        .rows = kRows,
+                                                        .cols = kCols,
+                                                        .x = x.data(),
+                                                        .w = w.data(),
+                                                        .rstd = rstd.floats(),
+                                                        .dy = dy,
+                                                        .dres = x.data(),
+                                                        .dx = dx,
+                                                        .dw = dw});
+  };
+  std::vector<uint16_t> together(kCount), apart(kCount);
+  Floats together_w(kCols), apart_w(kCols);
+  run(together.data(), together_w.data());
+  run(apart.data(), nullptr);
+  run(nullptr, apart_w.data());
+  EXPECT_TRUE(together == apart);
+  EXPECT_TRUE(same_bits(together_w, apart_w));
+  EXPECT_NE(apart_w[kCols - 1], 0.0f);
+}
+
+TEST(CudaTwin, NormsOfManyRowsHaveTheSameBitsTogetherAndApart) {
+  expect_norm_together_as_apart(twin_backend());
+}
+
+TEST(CudaNorms, OnTheDeviceHaveTheSameBitsTogetherAndApart) {
+  const Backend* device = tested_device();
+  if (device == nullptr) GTEST_SKIP() << "STRATA_TEST_PLUGIN names no folder of the plugin";
+  expect_norm_together_as_apart(*device);
 }
 
 // Far out the cube would overflow and the slope would be 0 * infinity.

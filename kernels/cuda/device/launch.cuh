@@ -10,6 +10,13 @@
 // Runs kernels on the stream of a queue (see ops/launch.h).
 namespace strata::kernels::cuda {
 
+// Its indices are constants after unrolling, so that it is registers.
+template <typename T>
+struct InRegisters {
+  T at[kKept] = {};
+  __device__ T* of(int) { return at; }
+};
+
 class DeviceBlock {
  public:
   __device__ explicit DeviceBlock(double* scratch_in)
@@ -22,6 +29,16 @@ class DeviceBlock {
   __device__ void each(const Function& function) const {
     function(static_cast<int>(threadIdx.x));
     __syncthreads();
+  }
+
+  template <typename Function>
+  __device__ void each_alone(const Function& function) const {
+    function(static_cast<int>(threadIdx.x));
+  }
+
+  template <typename T>
+  __device__ InRegisters<T> keep() const {
+    return {};
   }
 
   template <typename Function, typename Combine>

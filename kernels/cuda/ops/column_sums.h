@@ -7,24 +7,41 @@
 // Sums over rows, in an order that depends only on shapes: blocks of kRows rows are summed into
 // shares, rows ascending, and a tree adds the shares.
 //
-//   sum[c] (+)= sum_r term(r, c)       c < cols, r < rows
+//   sum[c] (+)= sum_rg term(r, g, c)   c < cols, r < rows, g < groups
 //   shares  [ceil(rows / kRows), cols]  f32  scratch
 namespace strata::kernels::cuda {
 
 template <typename Term>
 struct SumShares {
   Term term;
-  int64_t rows, cols, tiles;
+  int64_t rows, groups, cols, tiles;
   float* shares;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
+    constexpr int kLoads = 4;  // in flight together
     const int64_t share = index / tiles;
     const int64_t end = rows < (share + 1) * kShareRows ? rows : (share + 1) * kShareRows;
     block.each([&](int thread) {
       const int64_t col = (index % tiles * block.threads + thread) * kPack;
       if (col >= cols) return;
       Four sum = {};
-      for (int64_t row = share * kShareRows; row < end; ++row) term.add(row, col, sum);
+      typename Term::Loaded loaded[kLoads];
+      int64_t row = share * kShareRows, group = 0;
+      while (row < end) {
+        const int64_t left = (end - row) * groups - group;
+        STRATA_UNROLL
+        for (int j = 0; j < kLoads; ++j) {
+          if (j >= left) break;
+          loaded[j] = term.load(row, group, col);
+          if (++group < groups) continue;
+          group = 0;
+          ++row;
+        }
+        STRATA_UNROLL
+        for (int j = 0; j < kLoads; ++j) {
+          if (j < left) term.add(loaded[j], sum);
+        }
+      }
       store_pack<false>(shares + share * cols + col, cols - col, sum);
     });
   }
@@ -55,16 +72,23 @@ struct AddShares {
   }
 };
 
-// `term.add(row, col, four)` adds the terms of columns [col, col + 4) of a row.
+template <typename On>
+void add_shares(On& on, const float* shares, int64_t count, int64_t cols, bool accumulate,
+                float* sum) {
+  on.blocks(ceil_div(cols, kPack), count < 64 ? 32 : 128,
+            AddShares{shares, count, cols, accumulate, sum});
+}
+
+// `term.load(row, group, col)` loads what makes the terms of columns [col, col + 4) of a group of a
+// row, and `term.add(loaded, four)` adds them.
 template <typename On, typename Term>
-void sum_columns(On& on, const Term& term, int64_t rows, int64_t cols, float* shares,
-                 bool accumulate, float* sum) {
+void sum_columns(On& on, const Term& term, int64_t rows, int64_t groups, int64_t cols,
+                 float* shares, bool accumulate, float* sum) {
   const int threads = row_threads(cols);
   const int64_t tiles = ceil_div(cols, int64_t{kPack} * threads);
   const int64_t count = ceil_div(rows, kShareRows);
-  on.blocks(count * tiles, threads, SumShares<Term>{term, rows, cols, tiles, shares});
-  on.blocks(ceil_div(cols, kPack), count < 64 ? 32 : 128,
-            AddShares{shares, count, cols, accumulate, sum});
+  on.blocks(count * tiles, threads, SumShares<Term>{term, rows, groups, cols, tiles, shares});
+  add_shares(on, shares, count, cols, accumulate, sum);
 }
 
 }  // namespace strata::kernels::cuda

@@ -90,12 +90,16 @@ STRATA_HOST_DEVICE void store_pack(T* data, int64_t left, const Pack<T>& pack) {
   }
 }
 
-template <typename Kind, bool kWhole>
-STRATA_HOST_DEVICE Four load_four(const typename Kind::Stored* data, int64_t left) {
-  const auto pack = load_pack<kWhole>(data, left);
+template <typename Kind>
+STRATA_HOST_DEVICE Four unpack(const Pack<typename Kind::Stored>& pack) {
   Four four;
   for (int i = 0; i < kPack; ++i) four.at[i] = Kind::load(pack.at[i]);
   return four;
+}
+
+template <typename Kind, bool kWhole>
+STRATA_HOST_DEVICE Four load_four(const typename Kind::Stored* data, int64_t left) {
+  return unpack<Kind>(load_pack<kWhole>(data, left));
 }
 
 template <typename Kind, bool kWhole>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cuda/ops/element.h"
 
@@ -20,17 +21,20 @@
 //
 //   block.threads                     how many
 //   block.each(f)                     f(thread) for every thread; then all see what each wrote
+//   block.each_alone(f)               the same for f that writes nothing which others see
 //   block.reduce(f, combine)          f(thread) folded, the same result for all: in each warp as a
 //                                     tree, for w = 16, 8, 4, 2, 1:
 //                                     part[t] = combine(part[t], part[t + w]), t < w;
 //                                     then the warps, ascending
 //   block.scratch                     doubles, Body::kScratch for each thread; none without that
+//   block.keep<T>()                   T[kKept] for each thread, in registers: of(thread)
 //
-// A thread keeps nothing from one call of the block to the next. So loops over blocks and threads
-// on the host give the order of every sum, and the bits, of the device.
+// A thread keeps nothing else from one call of the block to the next. So loops over blocks and
+// threads on the host give the order of every sum, and the bits, of the device.
 namespace strata::kernels::cuda {
 
 inline constexpr int kThreadsMax = 512, kWarp = 32;
+inline constexpr int kKept = 4;  // packs of a row in the registers of a thread
 
 // Threads for `cols` elements, of which each takes some packs: a power of two from a warp on. With
 // several packs a thread has loads in flight while others are combined.
@@ -41,7 +45,7 @@ inline int threads_for(int64_t cols, int packs, int most) {
 }
 // Threads that share one row of `cols` elements.
 inline int row_threads(int64_t cols) {
-  return threads_for(cols, 4, kThreadsMax);
+  return threads_for(cols, kKept, kThreadsMax);
 }
 
 template <typename Body>
@@ -100,12 +104,66 @@ STRATA_HOST_DEVICE void sum_in_order(Block& block, double sum, int64_t count, co
   });
 }
 
-// Calls body(col) for the packs of a row that belong to a thread.
+// Calls body(col) for the packs of a row that belong to a thread, without the first `skipped`.
 template <typename Body>
-STRATA_HOST_DEVICE void each_pack(int thread, int threads, int64_t cols, const Body& body) {
-  for (int64_t col = int64_t{kPack} * thread; col < cols; col += int64_t{kPack} * threads) {
+STRATA_HOST_DEVICE void each_pack(int thread, int threads, int64_t cols, const Body& body,
+                                  int skipped = 0) {
+  const int64_t step = int64_t{kPack} * threads;
+  for (int64_t col = int64_t{kPack} * thread + skipped * step; col < cols; col += step) {
     body(col);
   }
 }
+
+// Calls body(j, col) for the first kKept packs of a row that belong to a thread.
+template <typename Body>
+STRATA_HOST_DEVICE void each_kept(int thread, int threads, int64_t cols, const Body& body) {
+  STRATA_UNROLL
+  for (int j = 0; j < kKept; ++j) {
+    const int64_t col = kPack * (int64_t{j} * threads + thread);
+    if (col < cols) body(j, col);
+  }
+}
+
+// Whether the threads of a row keep all of it.
+inline bool is_kept(int64_t cols) {
+  return cols <= int64_t{kPack} * kKept * kThreadsMax;
+}
+
+// A row of which threads keep what load(col) makes of their packs, so that memory is read once;
+// packs beyond the first kKept are loaded whenever they are asked for.
+template <typename Block, typename Load>
+class KeptRow {
+ public:
+  using Loaded = decltype(std::declval<Load>()(int64_t{}));
+
+  STRATA_HOST_DEVICE KeptRow(Block& block, int64_t cols, const Load& load)
+      : threads_(block.threads), cols_(cols), load_(load), kept_(block.template keep<Loaded>()) {
+    block.each_alone([&](int thread) {
+      Loaded* kept = kept_.of(thread);
+      each_kept(thread, threads_, cols_, [&](int j, int64_t col) { kept[j] = load(col); });
+    });
+  }
+
+  // Calls body(col, loaded) for the packs of a thread, ascending.
+  template <typename Body>
+  STRATA_HOST_DEVICE void each(int thread, const Body& body) {
+    kept(thread, [&](int, int64_t col, const Loaded& loaded) { body(col, loaded); });
+    each_pack(
+        thread, threads_, cols_, [&](int64_t col) { body(col, load_(col)); }, kKept);
+  }
+
+  // Calls body(j, col, loaded) for those that are kept.
+  template <typename Body>
+  STRATA_HOST_DEVICE void kept(int thread, const Body& body) {
+    const Loaded* loaded = kept_.of(thread);
+    each_kept(thread, threads_, cols_, [&](int j, int64_t col) { body(j, col, loaded[j]); });
+  }
+
+ private:
+  const int threads_;
+  const int64_t cols_;
+  const Load load_;
+  decltype(std::declval<Block>().template keep<Loaded>()) kept_;
+};
 
 }  // namespace strata::kernels::cuda

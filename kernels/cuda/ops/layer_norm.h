@@ -20,12 +20,21 @@ struct LayerNormForwardRow {
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
     const auto* from = x + row * cols;
+    struct Loaded {
+      Pack<typename T::Stored> x, w, b;
+    };
+    const auto load = [&](int64_t col) -> Loaded {
+      const int64_t left = cols - col;
+      return {load_pack<kWhole>(from + col, left), load_pack<kWhole>(w + col, left),
+              load_pack<kWhole>(b + col, left)};
+    };
+    KeptRow kept(block, cols, load);
     const auto sum_of = [&](const auto& term) {
       return block.reduce(
           [&](int thread) {
             float sum = 0.0f;
-            each_pack(thread, block.threads, cols, [&](int64_t col) {
-              const Four value = load_four<T, kWhole>(from + col, cols - col);
+            kept.each(thread, [&](int64_t col, const Loaded& loaded) {
+              const Four value = unpack<T>(loaded.x);
               for (int i = 0; i < kPack && col + i < cols; ++i) sum += term(value.at[i]);
             });
             return sum;
@@ -37,10 +46,9 @@ struct LayerNormForwardRow {
         sum_of([=](float value) { return (value - average) * (value - average); });
     const float factor = 1.0f / sqrtf(squares / static_cast<float>(cols) + eps);
     block.each([&](int thread) {
-      each_pack(thread, block.threads, cols, [&](int64_t col) {
-        Four value = load_four<T, kWhole>(from + col, cols - col);
-        const Four weight = load_four<T, kWhole>(w + col, cols - col);
-        const Four bias = load_four<T, kWhole>(b + col, cols - col);
+      kept.each(thread, [&](int64_t col, const Loaded& loaded) {
+        Four value = unpack<T>(loaded.x);
+        const Four weight = unpack<T>(loaded.w), bias = unpack<T>(loaded.b);
         for (int i = 0; i < kPack; ++i) {
           value.at[i] = (value.at[i] - average) * factor * weight.at[i] + bias.at[i];
         }
@@ -66,14 +74,28 @@ struct LayerNormBackwardRow {
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t row) const {
     const float average = mean[row], factor = rstd[row];
     const int64_t begin = row * cols;
-    const auto load_g = [&](int64_t col) {
-      Four g = load_four<Y, kWhole>(dy + begin + col, cols - col);
-      const Four weight = load_four<T, kWhole>(w + col, cols - col);
+    struct Loaded {
+      Pack<typename T::Stored> x, w, dres;
+      Pack<typename Y::Stored> dy;
+    };
+    const auto load = [&](int64_t col) {
+      const int64_t left = cols - col;
+      Loaded loaded = {};
+      loaded.x = load_pack<kWhole>(x + begin + col, left);
+      loaded.dy = load_pack<kWhole>(dy + begin + col, left);
+      loaded.w = load_pack<kWhole>(w + col, left);
+      if (dres != nullptr) loaded.dres = load_pack<kWhole>(dres + begin + col, left);
+      return loaded;
+    };
+    KeptRow kept(block, cols, load);
+    const auto g_of = [&](const Loaded& loaded) {
+      Four g = unpack<Y>(loaded.dy);
+      const Four weight = unpack<T>(loaded.w);
       for (int i = 0; i < kPack; ++i) g.at[i] *= weight.at[i];
       return g;
     };
-    const auto load_n = [&](int64_t col) {
-      Four n = load_four<T, kWhole>(x + begin + col, cols - col);
+    const auto n_of = [&](const Loaded& loaded) {
+      Four n = unpack<T>(loaded.x);
       for (int i = 0; i < kPack; ++i) n.at[i] = (n.at[i] - average) * factor;
       return n;
     };
@@ -82,8 +104,8 @@ struct LayerNormBackwardRow {
       return block.reduce(
           [&](int thread) {
             float sum = 0.0f;
-            each_pack(thread, block.threads, cols, [&](int64_t col) {
-              const Four g = load_g(col), n = load_n(col);
+            kept.each(thread, [&](int64_t, const Loaded& loaded) {
+              const Four g = g_of(loaded), n = n_of(loaded);
               for (int i = 0; i < kPack; ++i) sum += term(g.at[i], n.at[i]);  // g is 0 beyond
             });
             return sum;
@@ -94,10 +116,9 @@ struct LayerNormBackwardRow {
     const float mean_g = sum_of([](float g, float) { return g; }) / count;
     const float mean_gn = sum_of([](float g, float n) { return g * n; }) / count;
     block.each([&](int thread) {
-      each_pack(thread, block.threads, cols, [&](int64_t col) {
-        const Four g = load_g(col), n = load_n(col);
-        Four change = {};
-        if (dres != nullptr) change = load_four<T, kWhole>(dres + begin + col, cols - col);
+      kept.each(thread, [&](int64_t col, const Loaded& loaded) {
+        const Four g = g_of(loaded), n = n_of(loaded);
+        Four change = unpack<T>(loaded.dres);
         for (int i = 0; i < kPack; ++i) {
           change.at[i] += factor * (g.at[i] - mean_g - n.at[i] * mean_gn);
         }
@@ -115,13 +136,28 @@ struct LayerNormTerm {
   const float* rstd;
   const typename Y::Stored* dy;
   int64_t cols;
-  STRATA_HOST_DEVICE void add(int64_t row, int64_t col, Four& sum) const {
-    const int64_t at = row * cols + col;
-    const Four gradient = load_four<Y, kWhole>(dy + at, cols - col);
+  struct Loaded {
+    Pack<typename Y::Stored> dy;
+    Pack<typename T::Stored> x;
+    float mean, rstd;
+  };
+  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t, int64_t col) const {
+    const int64_t at = row * cols + col, left = cols - col;
+    Loaded loaded = {};
+    loaded.dy = load_pack<kWhole>(dy + at, left);
     if constexpr (kNormed) {
-      const Four value = load_four<T, kWhole>(x + at, cols - col);
+      loaded.x = load_pack<kWhole>(x + at, left);
+      loaded.mean = mean[row];
+      loaded.rstd = rstd[row];
+    }
+    return loaded;
+  }
+  STRATA_HOST_DEVICE static void add(const Loaded& loaded, Four& sum) {
+    const Four gradient = unpack<Y>(loaded.dy);
+    if constexpr (kNormed) {
+      const Four value = unpack<T>(loaded.x);
       for (int i = 0; i < kPack; ++i) {
-        sum.at[i] += gradient.at[i] * ((value.at[i] - mean[row]) * rstd[row]);
+        sum.at[i] += gradient.at[i] * ((value.at[i] - loaded.mean) * loaded.rstd);
       }
     } else {
       sum = SumFour()(sum, gradient);
@@ -167,7 +203,7 @@ void layer_norm_backward(On& on, const LayerNormBackward& op) {
     with_flag(whole, [&](auto flag) {
       constexpr bool kWhole = decltype(flag)::value;
       const auto sum = [&](const auto& term, float* to) {
-        if (to) sum_columns(on, term, op.rows, op.cols, shares, op.accumulate, to);
+        if (to) sum_columns(on, term, op.rows, 1, op.cols, shares, op.accumulate, to);
       };
       sum(LayerNormTerm<T, Y, true, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.dw);
       sum(LayerNormTerm<T, Y, false, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.db);

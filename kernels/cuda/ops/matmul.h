@@ -67,7 +67,7 @@ inline DType product_type(DType a, DType b) {
 }
 
 // y[r, c] (+)= bias[c]
-template <typename T, typename I>
+template <typename T, typename I, bool kWhole>
 struct BiasPack {
   const typename T::Stored* bias;
   typename I::Stored* y;
@@ -76,9 +76,9 @@ struct BiasPack {
   STRATA_HOST_DEVICE void operator()(int64_t row, int64_t col) const {
     const int64_t left = cols - col;
     auto* to = y + row * stride + col;
-    Four sum = load_four<T, false>(bias + col, left);
-    if (accumulate) sum = SumFour()(sum, load_four<I, false>(to, left));
-    store_four<I, false>(to, left, sum);
+    Four sum = load_four<T, kWhole>(bias + col, left);
+    if (accumulate) sum = SumFour()(sum, load_four<I, kWhole>(to, left));
+    store_four<I, kWhole>(to, left, sum);
   }
 };
 
@@ -91,9 +91,14 @@ void matmul_forward(On& on, const MatMulForward& op) {
     with_both(op.dtype, op.y.dtype, [&](auto t, auto i) {
       using T = decltype(t);
       using I = decltype(i);
-      on.grid(op.rows, op.outputs,
-              BiasPack<T, I>{elements<T>(op.bias), elements<I>(op.y.data), op.outputs, y_stride,
-                             op.accumulate});
+      const auto* bias = elements<T>(op.bias);
+      auto* y = elements<I>(op.y.data);
+      const bool whole = op.outputs % kPack == 0 && is_packed(bias) && is_packed(y, y_stride);
+      with_flag(whole, [&](auto flag) {
+        on.grid(
+            op.rows, op.outputs,
+            BiasPack<T, I, decltype(flag)::value>{bias, y, op.outputs, y_stride, op.accumulate});
+      });
     });
   }
   Rest rest(op.workspace);
@@ -132,12 +137,16 @@ void matmul_input(On& on, const MatMulInput& op) {
 }
 
 // dy[r, c], whose sum over rows is the gradient of the bias.
-template <typename I>
+template <typename I, bool kWhole>
 struct BiasTerm {
   const typename I::Stored* dy;
   int64_t cols, stride;
-  STRATA_HOST_DEVICE void add(int64_t row, int64_t col, Four& sum) const {
-    sum = SumFour()(sum, load_four<I, false>(dy + row * stride + col, cols - col));
+  using Loaded = Pack<typename I::Stored>;
+  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t, int64_t col) const {
+    return load_pack<kWhole>(dy + row * stride + col, cols - col);
+  }
+  STRATA_HOST_DEVICE static void add(const Loaded& loaded, Four& sum) {
+    sum = SumFour()(sum, unpack<I>(loaded));
   }
 };
 
@@ -158,8 +167,11 @@ void matmul_weight(On& on, const MatMulWeight& op) {
   STRATA_CHECK(op.workspace.bytes >= shares_bytes(op.rows, op.outputs));
   with_inside(op.dy.dtype, [&](auto i) {
     using I = decltype(i);
-    sum_columns(on, BiasTerm<I>{elements<I>(op.dy.data), op.outputs, dy_stride}, op.rows,
-                op.outputs, reinterpret_cast<float*>(op.workspace.data), op.accumulate, op.dbias);
+    const auto* dy = elements<I>(op.dy.data);
+    with_flag(op.outputs % kPack == 0 && is_packed(dy, dy_stride), [&](auto flag) {
+      sum_columns(on, BiasTerm<I, decltype(flag)::value>{dy, op.outputs, dy_stride}, op.rows, 1,
+                  op.outputs, reinterpret_cast<float*>(op.workspace.data), op.accumulate, op.dbias);
+    });
   });
 }
 

@@ -4,15 +4,18 @@
 #include "kernels/cuda/ops/column_sums.h"
 #include "kernels/norm.h"
 
-// RMSNorm. A block takes one group of one row; the gradient of w has its own pass, before dx, which
-// may lie over dy.
+// RMSNorm. A block takes one group of one row. The gradient of w has its own pass, before dx, which
+// may lie over dy; or, of many long rows, blocks of kShareRows rows compute both.
 namespace strata::kernels::cuda {
 
 // The place of a group of a row.
 struct Groups {
   int64_t groups, cols, stride;
+  STRATA_HOST_DEVICE int64_t of(int64_t row, int64_t group) const {
+    return row * stride + group * cols;
+  }
   STRATA_HOST_DEVICE int64_t operator()(int64_t index) const {
-    return index / groups * stride + index % groups * cols;
+    return groups == 1 ? of(index, 0) : of(index / groups, index % groups);
   }
 };
 template <typename Op>
@@ -57,10 +60,18 @@ struct RmsNormForwardGroup {
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
     const int64_t cols = x_at.cols;
     const auto* from = x + x_at(index);
+    struct Loaded {
+      Pack<typename X::Stored> x;
+      Pack<typename W::Stored> w;
+    };
+    const auto load = [&](int64_t col) -> Loaded {
+      return {load_pack<kWhole>(from + col, cols - col), load_pack<kWhole>(w + col, cols - col)};
+    };
+    KeptRow row(block, cols, load);
     const float squares = sums.of(block, index, [&](int thread) {
       float sum = 0.0f;
-      each_pack(thread, block.threads, cols, [&](int64_t col) {
-        const Four value = load_four<X, kWhole>(from + col, cols - col);
+      row.each(thread, [&](int64_t, const Loaded& loaded) {
+        const Four value = unpack<X>(loaded.x);
         for (int i = 0; i < kPack; ++i) sum += value.at[i] * value.at[i];
       });
       return sum;
@@ -69,9 +80,9 @@ struct RmsNormForwardGroup {
     auto* to = y + y_at(index);
     const float factor = 1.0f / sqrtf(squares / sums.cols + eps);
     block.each([&](int thread) {
-      each_pack(thread, block.threads, cols, [&](int64_t col) {
-        Four value = load_four<X, kWhole>(from + col, cols - col);
-        const Four weight = load_four<W, kWhole>(w + col, cols - col);
+      row.each(thread, [&](int64_t col, const Loaded& loaded) {
+        Four value = unpack<X>(loaded.x);
+        const Four weight = unpack<W>(loaded.w);
         for (int i = 0; i < kPack; ++i) value.at[i] *= factor * (offset + weight.at[i]);
         store_four<Y, kWhole>(to + col, cols - col, value);
       });
@@ -79,6 +90,11 @@ struct RmsNormForwardGroup {
     });
   }
 };
+
+// sum += dy * (x * rstd): the terms of dw.
+STRATA_HOST_DEVICE inline void add_norm_term(const Four& dy, const Four& x, float rstd, Four& sum) {
+  for (int i = 0; i < kPack; ++i) sum.at[i] += dy.at[i] * (x.at[i] * rstd);
+}
 
 template <typename X, typename W, typename Y, bool kWhole>
 struct RmsNormBackwardGroup {
@@ -91,28 +107,52 @@ struct RmsNormBackwardGroup {
   RowSums sums;
   Groups x_at, dy_at, dx_at;
   float offset;
+
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
+    run(block, index, [](auto&) {});
+  }
+
+  struct Loaded {
+    Pack<typename X::Stored> x, dres;
+    Pack<typename W::Stored> w;
+    Pack<typename Y::Stored> dy;
+  };
+
+  // Calls then(row) at the end, with the row as it was loaded.
+  template <typename Block, typename Then>
+  STRATA_HOST_DEVICE void run(Block& block, int64_t index, const Then& then) const {
     const int64_t cols = x_at.cols;
     const auto* x_row = x + x_at(index);
     const auto* dy_row = dy + dy_at(index);
+    const int64_t dx_row = dx_at(index);
     const float factor = rstd[index];
+    const auto load = [&](int64_t col) {
+      const int64_t left = cols - col;
+      Loaded loaded = {};
+      loaded.x = load_pack<kWhole>(x_row + col, left);
+      loaded.dy = load_pack<kWhole>(dy_row + col, left);
+      loaded.w = load_pack<kWhole>(w + col, left);
+      if (dres != nullptr) loaded.dres = load_pack<kWhole>(dres + dx_row + col, left);
+      return loaded;
+    };
     // g = dy * (offset + w) and n = x * rstd.
-    const auto load_g = [&](int64_t col) {
-      Four g = load_four<Y, kWhole>(dy_row + col, cols - col);
-      const Four weight = load_four<W, kWhole>(w + col, cols - col);
+    const auto g_of = [&](const Loaded& loaded) {
+      Four g = unpack<Y>(loaded.dy);
+      const Four weight = unpack<W>(loaded.w);
       for (int i = 0; i < kPack; ++i) g.at[i] *= offset + weight.at[i];
       return g;
     };
-    const auto load_n = [&](int64_t col) {
-      Four n = load_four<X, kWhole>(x_row + col, cols - col);
+    const auto n_of = [&](const Loaded& loaded) {
+      Four n = unpack<X>(loaded.x);
       for (int i = 0; i < kPack; ++i) n.at[i] *= factor;
       return n;
     };
+    KeptRow row(block, cols, load);
     const float dot = sums.of(block, index, [&](int thread) {
       float sum = 0.0f;
-      each_pack(thread, block.threads, cols, [&](int64_t col) {
-        const Four g = load_g(col), n = load_n(col);
+      row.each(thread, [&](int64_t, const Loaded& loaded) {
+        const Four g = g_of(loaded), n = n_of(loaded);
         for (int i = 0; i < kPack; ++i) sum += g.at[i] * n.at[i];
       });
       return sum;
@@ -120,32 +160,70 @@ struct RmsNormBackwardGroup {
     if (sums.own != nullptr) return;
     const float mean = dot / sums.cols;
     block.each([&](int thread) {
-      each_pack(thread, block.threads, cols, [&](int64_t col) {
-        const Four g = load_g(col), n = load_n(col);
-        const int64_t at = dx_at(index) + col;
-        Four change = {};
-        if (dres != nullptr) change = load_four<X, kWhole>(dres + at, cols - col);
+      row.each(thread, [&](int64_t col, const Loaded& loaded) {
+        const Four g = g_of(loaded), n = n_of(loaded);
+        Four change = unpack<X>(loaded.dres);
         for (int i = 0; i < kPack; ++i) change.at[i] += factor * (g.at[i] - n.at[i] * mean);
-        store_four<X, kWhole>(dx + at, cols - col, change);
+        store_four<X, kWhole>(dx + dx_row + col, cols - col, change);
+      });
+    });
+    then(row);
+  }
+};
+
+// dx of kShareRows rows, and their share of the sum of dy * n over all rows (column_sums.h). The
+// threads of a block keep all of a row.
+template <typename X, typename W, typename Y, bool kWhole>
+struct RmsNormBackwardShare {
+  RmsNormBackwardGroup<X, W, Y, kWhole> of_row;
+  int64_t rows;
+  float* shares;
+  template <typename Block>
+  STRATA_HOST_DEVICE void operator()(Block& block, int64_t share) const {
+    using Loaded = typename RmsNormBackwardGroup<X, W, Y, kWhole>::Loaded;
+    const int64_t cols = of_row.x_at.cols, first = share * kShareRows;
+    const int64_t end = rows < first + kShareRows ? rows : first + kShareRows;
+    auto sums = block.template keep<Four>();
+    for (int64_t index = first; index < end; ++index) {
+      const float factor = of_row.rstd[index];
+      of_row.run(block, index, [&](auto& row) {
+        block.each_alone([&](int thread) {
+          Four* sum = sums.of(thread);
+          row.kept(thread, [&](int j, int64_t, const Loaded& loaded) {
+            add_norm_term(unpack<Y>(loaded.dy), unpack<X>(loaded.x), factor, sum[j]);
+          });
+        });
+      });
+    }
+    block.each_alone([&](int thread) {
+      const Four* sum = sums.of(thread);
+      each_kept(thread, block.threads, cols, [&](int j, int64_t col) {
+        store_pack<false>(shares + share * cols + col, cols - col, sum[j]);
       });
     });
   }
 };
 
-// dy * n of all groups of a row.
+// dy * n of a group of a row.
 template <typename X, typename Y, bool kWhole>
 struct RmsNormWeightTerm {
   const typename X::Stored* x;
   const typename Y::Stored* dy;
   const float* rstd;
   Groups x_at, dy_at;
-  STRATA_HOST_DEVICE void add(int64_t row, int64_t col, Four& sum) const {
+  struct Loaded {
+    Pack<typename X::Stored> x;
+    Pack<typename Y::Stored> dy;
+    float rstd;
+  };
+  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t group, int64_t col) const {
     const int64_t left = x_at.cols - col;
-    for (int64_t index = row * x_at.groups; index < (row + 1) * x_at.groups; ++index) {
-      const Four value = load_four<X, kWhole>(x + x_at(index) + col, left);
-      const Four gradient = load_four<Y, kWhole>(dy + dy_at(index) + col, left);
-      for (int i = 0; i < kPack; ++i) sum.at[i] += gradient.at[i] * (value.at[i] * rstd[index]);
-    }
+    return {load_pack<kWhole>(x + x_at.of(row, group) + col, left),
+            load_pack<kWhole>(dy + dy_at.of(row, group) + col, left),
+            rstd[row * x_at.groups + group]};
+  }
+  STRATA_HOST_DEVICE static void add(const Loaded& loaded, Four& sum) {
+    add_norm_term(unpack<Y>(loaded.dy), unpack<X>(loaded.x), loaded.rstd, sum);
   }
 };
 
@@ -176,6 +254,14 @@ void rms_norm_forward(On& on, const RmsNormForward& op) {
   });
 }
 
+// Whether dx and dw are computed together, which reads x and dy once: where there are rows enough
+// for a GPU to be busy with so few blocks.
+inline bool takes_shares(const RmsNormBackward& op) {
+  constexpr int64_t kElementsMin = int64_t{1} << 24;
+  return op.dx != nullptr && op.dw != nullptr && op.own_sums == nullptr && op.groups == 1 &&
+         is_kept(op.cols) && op.rows * op.cols >= kElementsMin;
+}
+
 template <typename On>
 void rms_norm_backward(On& on, const RmsNormBackward& op) {
   STRATA_CHECK(!op.dw || op.workspace.bytes >= shares_bytes(op.rows, op.cols));
@@ -193,16 +279,23 @@ void rms_norm_backward(On& on, const RmsNormBackward& op) {
     const bool whole = op.cols % kPack == 0 && is_packed(x, x_at.stride) && is_packed(w) &&
                        is_packed(dy, dy_at.stride) && is_packed(dres, dx_at.stride) &&
                        is_packed(dx, dx_at.stride);
+    auto* shares = reinterpret_cast<float*>(op.workspace.data);
+    const int threads = row_threads(op.cols);
     with_flag(whole, [&](auto flag) {
       constexpr bool kWhole = decltype(flag)::value;
+      const RmsNormBackwardGroup<X, W, Y, kWhole> group = {
+          x, w, op.rstd, dy, dres, dx, row_sums_of(op), x_at, dy_at, dx_at, op.offset};
+      if (takes_shares(op)) {
+        const int64_t count = ceil_div(op.rows, kShareRows);
+        on.blocks(count, threads, RmsNormBackwardShare<X, W, Y, kWhole>{group, op.rows, shares});
+        add_shares(on, shares, count, op.cols, op.accumulate, op.dw);
+        return;
+      }
       if (op.dw) {
         sum_columns(on, RmsNormWeightTerm<X, Y, kWhole>{x, dy, op.rstd, x_at, dy_at}, op.rows,
-                    op.cols, reinterpret_cast<float*>(op.workspace.data), op.accumulate, op.dw);
+                    op.groups, op.cols, shares, op.accumulate, op.dw);
       }
-      if (!op.dx && !op.own_sums) return;
-      on.blocks(op.rows * op.groups, row_threads(op.cols),
-                RmsNormBackwardGroup<X, W, Y, kWhole>{x, w, op.rstd, dy, dres, dx, row_sums_of(op),
-                                                      x_at, dy_at, dx_at, op.offset});
+      if (op.dx || op.own_sums) on.blocks(op.rows * op.groups, threads, group);
     });
   });
 }

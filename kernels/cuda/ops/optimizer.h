@@ -85,44 +85,88 @@ struct Ranges {
   }
 };
 
-// The sums of kSquaresPerBlock blocks of kSumSquaresBlock elements each, 16 threads a sum.
-inline constexpr int kSquaresLanes = 16, kSquaresPerBlock = 8;
+// The sums of kSquaresPerBlock blocks of kSumSquaresBlock elements each. All threads of a block
+// load tiles of them, so that enough loads are in flight; 16 threads add the elements of a sum,
+// whose order leaves no more to do at a time.
+inline constexpr int kSquaresLanes = 16, kSquaresPerBlock = 8, kSquaresTile = 1024;
+template <bool kWhole>
 struct SumSquaresBlocks {
-  static constexpr int kScratch = 1;
+  static constexpr int kAdding = kSquaresLanes * kSquaresPerBlock;
+  static constexpr int kRow = kSquaresTile + kSquaresLanes;  // two sums use different banks
+  static constexpr int kScratch = ceil_div(kRow * kSquaresPerBlock / 2, kThreadsMax);
+  static constexpr int kPacksOfRow = kSquaresTile / kPack;
+  static_assert(kPacksOfRow * kSquaresPerBlock == kKept * kThreadsMax);
+  static_assert(kSumSquaresBlock % kSquaresTile == 0);
+
   const float* x;
   Ranges ranges;
   int64_t all;  // sums
   double* sums;
+
+  // What one of the packs that a thread loads of each tile is part of.
+  struct Place {
+    int64_t begin, end;  // of elements, from the pack on
+  };
+
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
-    block.each([&](int thread) {
-      const int64_t at = index * kSquaresPerBlock + thread / kSquaresLanes;
-      const int64_t begin = ranges.begin(at), end = at < all ? ranges.end(at) : begin;
-      const int64_t first = begin + thread % kSquaresLanes;
-      double sum = 0.0;
-      if (end - begin == kSumSquaresBlock) {
-        constexpr int kLoads = 16;  // in flight
-        for (int64_t i = first; i < end; i += kLoads * kSquaresLanes) {
-          float values[kLoads];
-          for (int j = 0; j < kLoads; ++j) values[j] = x[i + j * kSquaresLanes];
-          for (const double value : values) sum += value * value;
-        }
-      } else {
-        for (int64_t i = first; i < end; i += kSquaresLanes) sum += double{x[i]} * x[i];
+    auto places = block.template keep<Place>();
+    auto added = block.template keep<double>();  // one of them is used
+    auto* tile = reinterpret_cast<float*>(block.scratch);
+    block.each_alone([&](int thread) {
+      STRATA_UNROLL
+      for (int j = 0; j < kKept; ++j) {
+        const int pack = j * kThreadsMax + thread;
+        const int64_t at = index * kSquaresPerBlock + pack / kPacksOfRow;
+        const int64_t begin = ranges.begin(at) + pack % kPacksOfRow * kPack;
+        places.of(thread)[j] = {begin, at < all ? ranges.end(at) : begin};
       }
-      block.scratch[thread] = sum;
+    });
+    const int64_t longest = ranges.part < kSumSquaresBlock ? ranges.part : kSumSquaresBlock;
+    for (int64_t from = 0; from < longest; from += kSquaresTile) {
+      block.each([&](int thread) { load(places.of(thread), from, thread, tile); });
+      block.each([&](int thread) {
+        if (thread < kAdding) add(tile, thread, *added.of(thread));
+      });
+    }
+    block.each([&](int thread) {
+      if (thread < kAdding) block.scratch[thread] = *added.of(thread);
     });
     for (int width = kSquaresLanes / 2; width >= 1; width /= 2) {
       block.each([&](int thread) {
-        if (thread % kSquaresLanes < width) {
+        if (thread < kAdding && thread % kSquaresLanes < width) {
           block.scratch[thread] += block.scratch[thread + width];
         }
       });
     }
     block.each([&](int thread) {
       const int64_t at = index * kSquaresPerBlock + thread / kSquaresLanes;
-      if (thread % kSquaresLanes == 0 && at < all) sums[at] = block.scratch[thread];
+      if (thread < kAdding && thread % kSquaresLanes == 0 && at < all) {
+        sums[at] = block.scratch[thread];
+      }
     });
+  }
+
+  // Elements beyond the end of a sum are zeros, whose squares change no bit of it.
+  STRATA_HOST_DEVICE void load(const Place* places, int64_t from, int thread, float* tile) const {
+    Four values[kKept];
+    STRATA_UNROLL
+    for (int j = 0; j < kKept; ++j) {
+      const int64_t at = places[j].begin + from, left = places[j].end - at;
+      values[j] = left >= kPack ? load_pack<kWhole>(x + at, left) : load_pack<false>(x + at, left);
+    }
+    STRATA_UNROLL
+    for (int j = 0; j < kKept; ++j) {
+      const int pack = j * kThreadsMax + thread;
+      float* to = tile + pack / kPacksOfRow * kRow + pack % kPacksOfRow * kPack;
+      store_pack<true>(to, kPack, values[j]);
+    }
+  }
+
+  STRATA_HOST_DEVICE static void add(const float* tile, int thread, double& sum) {
+    const float* lane = tile + thread / kSquaresLanes * kRow + thread % kSquaresLanes;
+    STRATA_UNROLL_4
+    for (int i = 0; i < kSquaresTile; i += kSquaresLanes) sum += double{lane[i]} * lane[i];
   }
 };
 
@@ -163,8 +207,11 @@ void sum_squares(On& on, const SumSquares& op) {
   double* sums = reinterpret_cast<double*>(op.workspace.data);
   const Ranges ranges = {op.count, range_numel(op), blocks};
   if (all > 0) {
-    on.blocks(ceil_div(all, kSquaresPerBlock), kSquaresLanes * kSquaresPerBlock,
-              SumSquaresBlocks{op.x, ranges, all, sums});
+    const bool whole = is_packed(op.x, ranges_of(op) > 1 ? ranges.part : 0);
+    with_flag(whole, [&](auto flag) {
+      on.blocks(ceil_div(all, kSquaresPerBlock), kThreadsMax,
+                SumSquaresBlocks<decltype(flag)::value>{op.x, ranges, all, sums});
+    });
   }
   on.blocks(ranges_of(op), threads_for(blocks, 1, kThreadsMax),
             SumSquaresTotal{sums, blocks, op.out});

@@ -11,6 +11,12 @@
 // threads, with the same order of every sum.
 namespace strata::kernels::cuda {
 
+template <typename T>
+struct KeptOfThreads {
+  std::vector<T> all;
+  T* of(int thread) { return all.data() + size_t{kKept} * static_cast<size_t>(thread); }
+};
+
 class HostBlock {
  public:
   HostBlock(int threads_in, int scratch_in)
@@ -23,6 +29,16 @@ class HostBlock {
   template <typename Function>
   void each(const Function& function) const {
     for (int thread = 0; thread < threads; ++thread) function(thread);
+  }
+
+  template <typename Function>
+  void each_alone(const Function& function) const {
+    each(function);
+  }
+
+  template <typename T>
+  KeptOfThreads<T> keep() const {
+    return {std::vector<T>(size_t{kKept} * static_cast<size_t>(threads))};
   }
 
   template <typename Function, typename Combine>
