@@ -5,8 +5,10 @@ PyTorch (Transformers, bf16 by autocast, fused AdamW with fp32 weights, scaled_d
 peak is that of a product of two 8192 x 8192 bf16 matrices by PyTorch in the same run.
 
 usage: gpu_torch.py STRATA [--model H,F,L,A,K,V] [--batch N] [--length N] [--steps N] [--cases resident,host,nvme]
-                    [--device-memory SIZE] [--host-memory SIZE] [--nvme DIR] [--compile] [--without-torch] [--device cpu]
+                    [--device-memory SIZE] [--host-memory SIZE] [--nvme DIR] [--compile] [--recompute] [--without-torch]
+                    [--device cpu]
 
+With --recompute both compute activations again in the backward; without it, each keeps what it would keep.
 H hidden, F feed-forward, L layers, A heads, K key-value heads, V vocabulary. Operations of a step: 6 for each parameter and
 token but those of the embedding, and attention; recomputation is not counted. Needs torch, numpy, safetensors and transformers.
 """
@@ -41,6 +43,7 @@ def arguments():
     parser.add_argument("--host-memory", default="3GiB")
     parser.add_argument("--nvme", default="")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--without-torch", action="store_true")
     parser.add_argument("--device", default="cuda")
     return parser.parse_args()
@@ -103,6 +106,8 @@ def seconds_of_strata(args, folder, case, options):
     command = [args.strata, "train", "--model", folder, "--data", folder / "tokens.bin", "--out", run]
     command += ["--device", args.device, "--recipe", "bf16", "--steps", "100000", "--lr", "1e-4"]
     command += ["--sequence-length", str(args.length), "--micro-batch", str(args.batch), *options]
+    if args.recompute:
+        command += ["--activations", "recompute"]
     with open(folder / f"{case}.log", "w+") as log:
         process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT)
         metrics = run / "metrics.jsonl"
@@ -131,6 +136,9 @@ def seconds_of_torch(args, folder, compiles):
         folder, dtype=torch.float32, attn_implementation="sdpa"
     ).to(args.device)
     model.config.use_cache = False
+    if args.recompute:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=args.device == "cuda")
     tokens = torch.from_numpy(numpy.fromfile(folder / "tokens.bin", "<u2").astype("int64"))
     forward = torch.compile(model) if compiles else model
@@ -190,7 +198,8 @@ def main():
         flops = 6.0 * counted * tokens + 6.0 * layers * hidden * args.length * tokens
         peak = peak_flops(args.device, 8192 if args.device == "cuda" else 1024)
         where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-        print(f"{where}, torch {torch.__version__}, peak {1e-12 * peak:.1f} TFLOP/s")
+        recompute = ", activations computed again" if args.recompute else ""
+        print(f"{where}, torch {torch.__version__}, peak {1e-12 * peak:.1f} TFLOP/s{recompute}")
         print(f"{(counted + vocabulary * hidden) / 1e9:.3f}B parameters, {args.batch} x {args.length} tokens a step", flush=True)
         yardsticks = [] if args.without_torch else [("PyTorch eager", False)]
         if args.compile:

@@ -3,7 +3,7 @@
 # Packs what tests/gpu/run.sh needs on a machine with a GPU and without packages of Debian: the programs as they are
 # built here, the shared libraries that they use except for those of CUDA and of libc, and small models.
 #
-#   bundle.sh [BUILD [FILE]]     default: build, bundle.tar.xz; at most 60 MB
+#   bundle.sh [BUILD [FILE]]     default: build, bundle.tar.xz; at most 60 MB. XZ_LEVEL: 6
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -32,7 +32,7 @@ cp "$root/tests/data/cli/harbour.txt" "$work/bundle/tests/data/cli/"
 cp "$root/tests/gpu/run.sh" "$root"/tests/gpu/{store,losses_torch}.py "$work/bundle/"
 mkdir "$work/bundle/python"
 cp -r "$root/bindings/python/strata" "$work/bundle/python/"
-tar -C "$work" -cf - bundle | xz -T0 -6 > "$file"
+tar -C "$work" -cf - bundle | xz -T0 -"${XZ_LEVEL:-6}" > "$file"
 bytes=$(stat -c %s "$file")
 echo "$file: $bytes bytes"
 if ((bytes > limit_bytes)); then

@@ -6,7 +6,7 @@
 #   run.sh [PART...]     parts: doctor kernels train torch ranks generate store figures sanitizer (all of them)
 #
 # Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
-# folder for what each part printed.
+# folder for what each part printed, WRITER the sizes of the model that generates.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -56,7 +56,7 @@ part_doctor() {
 
 # Every op against the plain loops, twice with equal bits, and every backward against differences of its forward.
 part_kernels() {
-  STRATA_TEST_PLUGIN=$bin timeout 240 "$tests" --gtest_filter='*OnTheDevice*' > "$logs/kernels" 2>&1
+  STRATA_TEST_PLUGIN=$STRATA_PLUGIN_PATH timeout 240 "$tests" --gtest_filter='*OnTheDevice*' > "$logs/kernels" 2>&1
   local status=$?
   local passed
   passed=$(grep -cE '^\[       OK \]' "$logs/kernels")
@@ -223,15 +223,16 @@ generated() {
     --max-new-tokens "$tokens" --temperature 0 --device "$device" --recipe "$recipe" "$@" > "$out" 2> "$out.log" || return 1
   end=$(date +%s%N)
   echo $(((end - begin) / 1000)) > "$out.us"
-  cat "$out"
+  tr -d "\0" < "$out"  # which bash would leave out with a warning
 }
 
 # The texts of a random model: in fp32 those of the CPU, in bf16 the same for all prompts together and one at a time. The
 # rate is that of the tokens after the first one.
 part_generate() {
   rm -rf "$logs/writer"
-  if ! "$strata" init --data "$text" --out "$logs/writer" --vocab-size 500 --hidden 1024 --layers 8 --heads 16 \
-    --kv-heads 4 --tied off --recipe fp32 > "$logs/init" 2>&1; then
+  # shellcheck disable=SC2086
+  if ! "$strata" init --data "$text" --out "$logs/writer" --vocab-size 500 --tied off --recipe fp32 \
+    ${WRITER:---hidden 1024 --layers 8 --heads 16 --kv-heads 4} > "$logs/init" 2>&1; then
     report generate FAIL "$(tail -n 1 "$logs/init")"
     return
   fi
@@ -303,7 +304,7 @@ sanitize() {
       slow+=" $family"
       continue
     fi
-    STRATA_TEST_PLUGIN=$bin timeout 40 compute-sanitizer "${options[@]}" "$tests" \
+    STRATA_TEST_PLUGIN=$STRATA_PLUGIN_PATH timeout 40 compute-sanitizer "${options[@]}" "$tests" \
       --gtest_filter="*OnTheDevice*/$family" > "$logs/sanitizer-$tool-$family" 2>&1
     status=$?
     if ((status == 124)); then

@@ -24,10 +24,9 @@ norm.h|if (own != nullptr) {|if (own == nullptr) {
 norm.h|rows < first + kShareRows ? rows : first + kShareRows|first + kShareRows - 1
 norm.h|factor, sum[j]);|factor, sum[0]);
 column_sums.h|if (++group < groups) continue;|
-column_sums.h|(end - row) * groups - group|(end - row) * groups
+column_sums.h|if (j < left) term.add(loaded[j], sum);|if (j + 1 < left) term.add(loaded[j], sum);
 layer_norm.h|for (int i = 0; i < kPack && col + i < cols; ++i) sum += term(value.at[i]);|for (int i = 0; i < kPack; ++i) sum += term(value.at[i]);
 launch.h|col += step|col += step + kPack
-launch.h|kPack * (int64_t{j} * threads + thread)|kPack * (int64_t{thread} * kKept + j)
 launch.h|body(col, load_(col)); }, kKept);|body(col, load_(col)); }, 0);
 element.h|static uint16_t store(float value) { return nearest_bf16(value); }|static uint16_t store(float value) { return to_bf16(value); }
 element.h|if (kWhole \|\| i < left) pack.at[i] = data[i];|if (kWhole \|\| i < left - 1) pack.at[i] = data[i];
@@ -79,7 +78,7 @@ object() {
 is_caught() {
   object "$1" kernels/cuda/twin/backend_twin.cpp &&
     "${compile[@]}" "$1/backend_twin.cpp.o" "$work/cuda_kernels_test.cpp.o" "${libraries[@]}" -o "$1/test" &&
-    ! "$1/test" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
+    ! timeout 300 "$1/test" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
 }
 
 object "$work" tests/kernels/cuda_kernels_test.cpp
