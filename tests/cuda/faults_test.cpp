@@ -74,6 +74,33 @@ TEST_P(CudaFaults, EndTheRunWithTheOpAndTheCause) {
 INSTANTIATE_TEST_SUITE_P(Injected, CudaFaults, testing::ValuesIn(kFaults),
                          [](const auto& param) { return std::string(param.param.name); });
 
+// With ops in flight, CUDA tells of an error at any later call; with one at a time, at its own op.
+TEST(CudaFaults, NameTheVeryOpThatFailsWhereItIsAlone) {
+  for (const char* fault : {"kernel", "launch", "lost"}) {
+    for (int failing = 1; failing <= 3; ++failing) {
+      test::FakeGpu::configure(fault + ("@" + std::to_string(failing)) + " delay_us=300");
+      const auto device = test::FakeGpu::make(DType::kF32);
+      const auto memory = device->allocate(4096);
+      const auto queue = device->make_queue("compute", 4);
+      const kernels::Fill op = {.count = 16, .value = 1.0f, .y = {memory->data(), DType::kF32}};
+      std::string said;
+      for (int i = 1; i <= 3 && said.empty(); ++i) {
+        const std::string name = "fill." + std::to_string(i);
+        try {
+          queue->begin(name.c_str(), {});
+          device->ops().fill(*queue, op);
+          const int64_t count = queue->end();
+          while (queue->completed() < count) queue->sleep(count, 10);
+        } catch (const Error& error) {
+          said = error.what();
+        }
+      }
+      const std::string wanted = "cuda: fill." + std::to_string(failing) + " on compute: cudaError";
+      EXPECT_EQ(said.substr(0, wanted.size()), wanted) << said;
+    }
+  }
+}
+
 // Nobody can stop a kernel, so the caller is told first, and may end the process. Here it lets go
 // of the kernel, and the run ends with the same error. Other lanes wait for it, or none does.
 TEST(CudaFaults, AKernelThatNeverEndsIsReportedWithItsOp) {
