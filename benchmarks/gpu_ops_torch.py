@@ -167,8 +167,8 @@ def yardsticks_of(args, op):
     """(name, a call that gives seconds) for an op of strata's, if there are any."""
     if match := re.fullmatch(r"product (\d+)x\1x\1 bf16", op["op"]):
         return products(args, int(match[1]))
-    if match := re.fullmatch(r"attention (forward|backward) (\d+)x(\d+)x(\d+)", op["op"]):
-        batch, length, size = map(int, match.groups()[1:])
+    if match := re.fullmatch(r"attention (forward|backward) (\d+)x(\d+)x(\d+)(, fused)?", op["op"]):
+        batch, length, size = map(int, match.groups()[1:4])
         flops = op["flops_per_s"] * op["seconds"] / (1 if match[1] == "forward" else 2.5)
         heads = round(flops / (2.0 * batch * size * length**2))
         return attention(args, batch, length, size, heads, match[1] == "backward")

@@ -84,9 +84,9 @@ plan::PlannedRun plan_way(const Bench& bench, const Way& way, const plan::Rates&
     return plan::simulate(plan, plan::ProgramName::kStep, rates).step_s;
   };
   plan::PlanInput input = input_of(bench, way);
-  const auto most = plan::most_windows(input);
-  if (most && !plan::fits(input, options)) {
-    input.windows = *most;
+  const std::vector<plan::Windows> smaller = plan::smaller_windows(input);
+  if (!smaller.empty() && !plan::fits(input, options)) {
+    input.windows = smaller.front();
     return plan::make_plan(input, options);
   }
   plan::PlannedRun best = plan::make_plan(input, options);

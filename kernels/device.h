@@ -110,6 +110,9 @@ class Device {
   virtual const DeviceDescription& description() const = 0;
   virtual const DeviceOps& ops() const = 0;
 
+  // How many ops a library has computed as a whole, such as attention by cuDNN. Threads: any.
+  virtual int64_t fused_ops() const { return 0; }
+
   // The NUMA node of the machine that is next to the device; -1 where none is known to be.
   virtual int numa_node() const { return -1; }
 

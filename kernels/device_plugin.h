@@ -55,7 +55,7 @@ inline std::string plugin_build() {
     hash = (hash ^ bytes) * 0x100000001b3u;
   }
 #undef STRATA_SIZE
-  return "6 " + std::to_string(hash);
+  return "7 " + std::to_string(hash);
 }
 
 inline constexpr PluginName kCudaPlugin = {

@@ -34,7 +34,7 @@ BenchedDevice open(const config::Options& a) {
   const config::Limits limits = config::read_limits();
   const int threads = static_cast<int>(a.threads > 0 ? a.threads : limits.cores);
   const DeviceKind kind = config::kind_of(a.device);
-  const int index = static_cast<int>(std::max<int64_t>(0, a.device_index));
+  const int index = a.first_device();
   const std::string cores = counted(threads, "thread");
   BenchedDevice opened = {"cpu: " + cores, limits.usable_bytes(), nullptr};
   if (kind == DeviceKind::kEmulated) opened.name = "emulated: on the CPU, " + cores;

@@ -127,6 +127,8 @@ struct Options {
   // Where it runs and what it may use
   Device device = Device::kAuto;
   int64_t device_index = -1;  // of a numbered device; -1: the local rank's
+  // The numbered device of this process, or the first of its ranks'.
+  int first_device() const { return device_index < 0 ? 0 : static_cast<int>(device_index); }
   std::string plugin_path;    // the folder of device plugins, no option; empty: the usual places
   int64_t device_memory = 0;  // 0: the device's, less a margin; emulated: what host_memory leaves
   int64_t host_memory = 0;    // 0: what the process may use, less a margin

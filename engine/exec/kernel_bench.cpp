@@ -60,10 +60,11 @@ class Runner {
   double add(const BenchedKernel& kernel) {
     const OpTimer::Issue issue = place(kernel);
     const kernels::MemoryRange range = whole();
+    const int64_t fused = device_.fused_ops();
     const double seconds = timer_.median(kernel.name.c_str(), {&range, 1}, issue, part_s_);
     const double rate = kernel.amount / seconds;
-    figures_.rows.push_back(
-        {kernel.name, seconds, rate, kernel.roof, kernel.has_share ? 1.0 : 0.0});
+    const std::string name = kernel.name + (device_.fused_ops() > fused ? ", fused" : "");
+    figures_.rows.push_back({name, seconds, rate, kernel.roof, kernel.has_share ? 1.0 : 0.0});
     return rate;
   }
 

@@ -2,6 +2,8 @@
 #include "engine/plan/window_choice.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "engine/model/footprint.h"
 #include "engine/plan/lower_bound.h"
@@ -25,6 +27,13 @@ Windows in_turn(int count) {
   return {count, PipelineOrder::kOneForwardOneBackward};
 }
 
+std::optional<Windows> most_windows(const PlanInput& input) {
+  if (input.inference || input.mesh.pipeline > 1 || is_external(input, 0)) return std::nullopt;
+  const int windows = windows_up_to(kEnough, input.micro_batches);
+  if (windows == 1) return std::nullopt;
+  return in_turn(windows);
+}
+
 }  // namespace
 
 int windows_up_to(int most, int micro_batches) {
@@ -33,11 +42,13 @@ int windows_up_to(int most, int micro_batches) {
   return windows;
 }
 
-std::optional<Windows> most_windows(const PlanInput& input) {
-  if (input.inference || input.mesh.pipeline > 1 || is_external(input, 0)) return std::nullopt;
-  const int windows = windows_up_to(kEnough, input.micro_batches);
-  if (windows == 1) return std::nullopt;
-  return in_turn(windows);
+std::vector<Windows> smaller_windows(const PlanInput& input) {
+  const std::optional<Windows> most = most_windows(input);
+  if (!most) return {};
+  const auto root = static_cast<int>(std::sqrt(static_cast<double>(most->count)));
+  const int some = windows_up_to(root, input.micro_batches);
+  if (some == 1) return {*most};
+  return {*most, in_turn(some)};
 }
 
 std::vector<Windows> faster_windows(const PlanInput& input, const Rates& rates,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "engine/plan/input.h"
@@ -15,9 +14,10 @@ namespace strata::plan {
 // The largest number of windows up to `most` that divides the micro-batches.
 int windows_up_to(int most, int micro_batches);
 
-// As many windows as there can be, which need the least memory for activations. Nothing for one
+// Those that may fit where one window does not: as many as there can be, which need least memory
+// for activations; and some of them, because ops of windows take memory too. Nothing for one
 // micro-batch, stages of a pipeline, units of a caller, and inference.
-std::optional<Windows> most_windows(const PlanInput& input);
+std::vector<Windows> smaller_windows(const PlanInput& input);
 
 // Where one window takes `predicted_s`, those that may be clearly faster: the fewest that have the
 // least lower bound, which may suffice, and the most, which leave most memory.

@@ -80,7 +80,7 @@ void measure_model(const model::ModelSpec& spec, const config::Options& options,
   if (options.device != config::Device::kCuda || !is_whole) return;
   const auto device = exec::open_device(
       {.kind = config::DeviceKind::kCuda,
-       .index = static_cast<int>(std::max<int64_t>(0, options.device_index)),
+       .index = options.first_device(),
        .interior = exec::describe(config::DeviceKind::kCuda, options.recipe, 1).interior,
        .plugin_path = options.plugin_path});
   facts.compute_flops_per_s = rate_of_model(spec, options, facts, *device);

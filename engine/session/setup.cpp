@@ -282,7 +282,7 @@ exec::ProbeOptions probe_options(const config::Options& options, const train::Ru
       std::min(probe.drive.deadline_s, static_cast<double>(options.io_deadline));
   probe.device = config::kind_of(options.device);
   if (config::row_of(probe.device).is_gpu) {
-    const auto index = static_cast<int>(std::max<int64_t>(0, options.device_index));
+    const int index = options.first_device();
     const auto gpus = exec::require_gpu(options.plugin_path, index);
     probe.gpu = exec::text_of(gpus[static_cast<size_t>(index)]);
     probe.gpu_bytes = gpus[static_cast<size_t>(index)].memory_bytes;

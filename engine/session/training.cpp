@@ -236,8 +236,7 @@ void Training::require_fit(train::RunFacts facts) const {
 }
 
 void Training::check_arithmetic() {
-  arithmetic_ = exec::arithmetic_of(config::kind_of(options_.device),
-                                    static_cast<int>(std::max<int64_t>(0, options_.device_index)),
+  arithmetic_ = exec::arithmetic_of(config::kind_of(options_.device), options_.first_device(),
                                     options_.plugin_path);
   if (!trains()) return;
   // A start that was forced to go on here may have ended before its first checkpoint.

@@ -244,8 +244,9 @@ void require_stages_fit(RunPlan& run, const config::Options& options, const RunF
 
 std::vector<Passes> passes_of(const RunPlan& run, const config::Options& options) {
   std::vector<plan::Windows> windows = {windows_of(options).front()};
-  const auto most = plan::most_windows(run.input);
-  if (most && options.pipeline_windows == 0) windows.push_back(*most);
+  if (options.pipeline_windows == 0) {
+    for (const plan::Windows& count : plan::smaller_windows(run.input)) windows.push_back(count);
+  }
   std::vector<Passes> all;
   for (const plan::Windows& count : windows) {
     for (plan::OptimizerMode mode : modes_of(options, run.input.inference)) {

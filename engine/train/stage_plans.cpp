@@ -260,10 +260,10 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
                                           const RunFacts& facts, const Rival& rival) {
   Tried tried = {rival};
   for (const plan::Windows& windows : windows_of(options)) tried.add(windows, run, options, facts);
-  if (const auto most = plan::most_windows(run.input); most && options.pipeline_windows == 0) {
+  if (options.pipeline_windows == 0) {
     const auto more =
         tried.best.empty()
-            ? std::vector{*most}
+            ? plan::smaller_windows(run.input)
             : plan::faster_windows(run.input, run.rates, cost_of(tried.best, run).predicted_s);
     for (const plan::Windows& windows : more) tried.add(windows, run, options, facts);
   }

@@ -28,6 +28,61 @@ TEST(FusedParts, AreWholeSequencesOrKeyHeadsOfOne) {
   EXPECT_EQ(parts(2, 8191, 20, 20), std::pair(int64_t{1}, int64_t{8}));
 }
 
+// A plugin that finds cuDNN and never uses it would be right, and slow.
+TEST(CudaAttention, OnTheDeviceIsOfCudnnWhereThatIs) {
+  const TestedDevice* tested = tested_gpu();
+  if (tested == nullptr) GTEST_SKIP() << "STRATA_TEST_PLUGIN names no folder of the plugin";
+  if (tested->facts.software.find("cuDNN 9") == std::string::npos) {
+    GTEST_SKIP() << tested->facts.software;
+  }
+  constexpr int64_t kRows = 2 * 256, kHeads = 4, kKeyHeads = 2, kSize = 64;
+  Draw draw(DType::kBF16, DType::kBF16, 1);
+  draw.aligned = true;
+  const auto drawn = [&](int64_t heads, uint64_t seed) {
+    return Drawn(draw, DType::kBF16, kRows * heads * kSize, seed);
+  };
+  Drawn q = drawn(kHeads, 1), k = drawn(kKeyHeads, 2), v = drawn(kKeyHeads, 3);
+  Drawn o = drawn(kHeads, 4), d_o = drawn(kHeads, 5), dq = drawn(kHeads, 6);
+  Drawn dk = drawn(kKeyHeads, 7), dv = drawn(kKeyHeads, 8);
+  Drawn lse(draw, DType::kF32, kRows * kHeads, 9);
+  const auto fused_by = [&](const auto& run) {
+    const int64_t before = tested->device->fused_ops();
+    run();
+    return tested->device->fused_ops() - before;
+  };
+  AttentionForward forward = {.batch = 2,
+                              .length = 256,
+                              .heads = kHeads,
+                              .kv_heads = kKeyHeads,
+                              .head_size = kSize,
+                              .scale = 0.125f,
+                              .q = q,
+                              .k = k,
+                              .v = v,
+                              .o = o,
+                              .lse = lse.floats()};
+  const AttentionBackward backward = {.batch = 2,
+                                      .length = 256,
+                                      .heads = kHeads,
+                                      .kv_heads = kKeyHeads,
+                                      .head_size = kSize,
+                                      .scale = 0.125f,
+                                      .q = q,
+                                      .k = k,
+                                      .v = v,
+                                      .o = o,
+                                      .lse = lse.floats(),
+                                      .d_o = d_o,
+                                      .dq = dq,
+                                      .dk = dk,
+                                      .dv = dv};
+  const Backend& backend = tested->backend;
+  EXPECT_EQ(fused_by([&] { run_op<&Backend::attention_forward>(backend, draw, forward); }), 1);
+  EXPECT_EQ(fused_by([&] { run_op<&Backend::attention_backward>(backend, draw, backward); }), 1);
+  forward.cap = 2.0f;
+  EXPECT_EQ(fused_by([&] { run_op<&Backend::attention_forward>(backend, draw, forward); }), 0);
+}
+
 // A backward whose scores are too many for one call of cuDNN's, against a call for each sequence
 // and key head.
 TEST(CudaAttention, OnTheDeviceABackwardInPartsEqualsItsParts) {

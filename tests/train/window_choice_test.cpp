@@ -96,6 +96,33 @@ TEST_P(WindowChoiceOfMode, ARunFitsThatDoesNotFitInOneWindow) {
   EXPECT_GT(need_of(options), 0);
 }
 
+// Activations want many windows, and ops of windows take memory too.
+TEST(WindowChoice, SomeWindowsFitWhereNeitherOneNorAllDo) {
+  model::Architecture small = llama(3, 512);
+  small.hidden = 64;
+  small.head_size = 16;
+  small.feed_forward = 176;
+  small.vocabulary = 400;
+  config::Options options = options_with(64);
+  options.recipe = Recipe::kBf16;
+  options.micro_batch = 2;
+  options.accumulate = 64;
+  const auto need = [&](int64_t windows) {
+    options.pipeline_windows = windows;
+    try {
+      planned(profile("small-2core"), small, options);
+    } catch (const plan::DoesNotFit& why) {
+      return why.shortages().front().need_bytes;
+    }
+    return int64_t{0};
+  };
+  const int64_t some = need(8);
+  ASSERT_LT(some, std::min(need(1), need(64)) - kMiB);
+  EXPECT_EQ(need(0), some);
+  options.host_memory = some + kMiB;
+  EXPECT_EQ(planned(profile("small-2core"), small, options).input.windows.count, 8);
+}
+
 // Stages of a pipeline, each of which may be several chunks of blocks.
 RunPlan staged_plan(int64_t stages, int64_t chunks, int64_t micro_batches,
                     int64_t host_mib = 16 * 1024) {

@@ -144,6 +144,9 @@ class CudaDevice : public Device {
     };
     return kOps;
   }
+  int64_t fused_ops() const override {
+    return shared_.attention.ops();
+  }
   int numa_node() const override {
     std::ifstream file("/sys/bus/pci/devices/" + pci_of(properties_of(index_)) + "/numa_node");
     int node = -1;

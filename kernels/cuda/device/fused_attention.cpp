@@ -289,6 +289,7 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionForward& op) {
                        is_aligned(op.v.data, v) && is_aligned(op.o.data, o);
   if (!aligned || !kernels_->takes(key, op.workspace)) return false;
   kernels_->run(stream, key, op.workspace, std::move(pointers));
+  ++ops_;
   return true;
 }
 
@@ -323,6 +324,7 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionBackward& op) {
   each_part([&](int64_t batch, int64_t head) {
     kernels_->run(stream, key, op.workspace, pointers_of(op, key, batch, head));
   });
+  ++ops_;
   return true;
 }
 

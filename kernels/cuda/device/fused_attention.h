@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -29,12 +30,16 @@ class FusedAttention {
   bool run(cudaStream_t stream, const AttentionForward& op);
   bool run(cudaStream_t stream, const AttentionBackward& op);
 
+  // Ops issued so far. Threads: any.
+  int64_t ops() const { return ops_; }
+
   // "cuDNN 9.19.0", or why attention is without it. Threads: any.
   static std::string software();
 
  private:
   struct Kernels;
   const std::unique_ptr<Kernels> kernels_;  // null: without cuDNN
+  std::atomic<int64_t> ops_ = 0;
 };
 
 }  // namespace strata::kernels::cuda
