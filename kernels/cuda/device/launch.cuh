@@ -73,7 +73,7 @@ class DeviceBlock {
 
 template <typename Body>
 __global__ void __launch_bounds__(kThreadsMax) run_blocks(const Body body) {
-  extern __shared__ double scratch[];
+  extern __shared__ __align__(16) double scratch[];  // for packs
   DeviceBlock block(scratch);
   body(block, static_cast<int64_t>(blockIdx.x));
 }
