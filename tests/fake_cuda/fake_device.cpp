@@ -263,6 +263,7 @@ extern "C" __attribute__((visibility("default"))) void fake_cuda_let_go() {
 
 // Begins anew with other settings and faults.
 extern "C" __attribute__((visibility("default"))) void fake_cuda_configure(const char* text) {
+  fake_cuda::forget_last_error();
   fake_cuda::Device::instance().reset(text);
   (void)cudaGetLastError();  // of this thread
 }

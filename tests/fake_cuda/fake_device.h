@@ -175,6 +175,9 @@ class OpScope {
 // Starts a kernel of the op in progress: `run` is its host twin. False when the device has failed.
 bool launch(cudaStream_t stream, std::function<void()> run);
 
+// What cudaGetLastError() would say on this thread.
+void forget_last_error();
+
 // The same as <<<>>> does it: cudaGetLastError() says that it was refused.
 void start_kernel(cudaStream_t stream, std::function<void()> run);
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the CUDA runtime over the fake device.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -57,6 +60,10 @@ std::byte* side_of(const void* address, int64_t bytes, HostKind kind) {
 }
 
 }  // namespace
+
+void fake_cuda::forget_last_error() {
+  last_error = cudaSuccess;
+}
 
 void fake_cuda::start_kernel(cudaStream_t stream, std::function<void()> run) {
   const bool refused = device().faults.fails("launch");
@@ -178,7 +185,9 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
   STRATA_FAKE_CALL();
   std::byte* mapped = device().mapped(address, static_cast<int64_t>(bytes));
   if (mapped == nullptr) return keep(cudaErrorInvalidValue);
-  std::memset(mapped, value, bytes);
+  // Pages that go back to the system are zero again, and take no memory until they are touched.
+  const bool has_pages = value == 0 && bytes % static_cast<size_t>(sysconf(_SC_PAGESIZE)) == 0;
+  if (!has_pages || madvise(mapped, bytes, MADV_REMOVE) != 0) std::memset(mapped, value, bytes);
   return cudaSuccess;
 }
 
