@@ -363,8 +363,8 @@ TEST_F(CudaProgram, BenchMeasuresItsOpsAndItsLink) {
 TEST_F(CudaProgram, AFailureLeavesTheLastCheckpointWhole) {
   const Arguments gpu = {"--device", "cuda", "--checkpoint-every", "1"};
   const std::string state = state_after("whole", gpu);
-  const char* faults[] = {"kernel@700 delay_us=50", "copying@150", "lost@600", "launch@400",
-                          "product@260"};
+  const char* faults[] = {"kernel@550 delay_us=50", "copying@150", "lost@600", "launch@400",
+                          "product@120"};
   for (const std::string fault : faults) {
     SCOPED_TRACE(fault);
     const std::string out = "run-" + fault.substr(0, fault.find('@'));
@@ -387,7 +387,7 @@ TEST_F(CudaProgram, AKernelThatNeverEndsEndsTheRunWithinTheDeadline) {
   for (const bool on_drive : {false, true}) {
     const std::string out = on_drive ? "drive" : "device";
     if (on_drive) gpu = in_least_memory(gpu);
-    set_fake("hang@700");
+    set_fake("hang@550");
     const double begin_s = now_s();
     const std::string text = said(train(out, gpu), 4);
     EXPECT_LT(now_s() - begin_s, 2 + 30) << "what precedes it, the deadline, and a busy machine";

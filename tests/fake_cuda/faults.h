@@ -15,6 +15,8 @@
 //   unified=1        kernels reach registered host memory too
 //   pageable=0       copies with host memory that is not registered are refused
 //   nccl=21703       the version of NCCL (22803); 0: it is not installed. Read once in a process
+//   cudnn=91002      the version of cuDNN (91900); 0: it is not installed, read once in a process
+//   graph=0          cuDNN supports no graph of attention; 2: each needs 1 TiB of scratch
 //   malloc@2         the second cudaMalloc is out of memory
 //   register@1       cudaHostRegister is refused
 //   launch@5         the fifth launch of a kernel is refused; no later call fails
@@ -24,6 +26,8 @@
 //   copying@3        the third copy finds an uncorrectable error of memory; all later calls fail
 //   lost@7           at the seventh kernel the device is gone; all later calls fail
 //   product@4        the fourth product fails; algorithm@1: no algorithm is found for it
+//   graph@1          cuDNN finds too little memory to build the first graph of attention
+//   fused@1          cuDNN refuses to run the first graph of attention
 //   nccl@5           the fifth call of NCCL fails, of those that do more than ask or abort
 //   absent@2         the second rank that joins a group of NCCL never comes to the others
 //   exchanging@3     the third exchange by NCCL fails after its call
