@@ -48,6 +48,27 @@ peers_cuda|static_cast<size_t>(one.bytes)|static_cast<size_t>(one.bytes + 1) / 2
 peers_cuda|done = is_done("exchange");|done = true;
 peers_cuda|abort();  // part of it|// part of it
 nccl_library|nccl.version < kOldestVersion|nccl.version < 20000
+fused_attention|% 16 == 0 \&\& stride % 8 == 0|% 16 == 0
+fused_attention|reinterpret_cast<uintptr_t>(data) % 16 == 0 \&\& stride|stride
+fused_attention|is_aligned(op.dk.data, dk) \&\& |
+fused_attention|static_cast<int>(key_.window)|static_cast<int>(key_.window) - 1
+fused_attention|options.set_deterministic_algorithm(true);|
+fused_attention|.set_diagonal_band_right_bound(0)|.set_diagonal_band_right_bound(1)
+fused_attention|rows(key_.kv_heads, v)|rows(key_.kv_heads, k)
+fused_attention|if (id == kLse) tensor->set_data_type(fe::DataType_t::FLOAT);|
+fused_attention|key.kv_heads = std::min(parts.kv_heads, op.kv_heads - head);|key.kv_heads = parts.kv_heads;
+fused_attention|key.batch = std::min(parts.batch, op.batch - batch);|key.batch = parts.batch;
+fused_attention|head * (op.heads / op.kv_heads);|head;
+fused_attention|(batch * op.heads + query_head) * op.length|(batch * op.heads + head) * op.length
+fused_attention| \&\& kernel.workspace_bytes <= workspace.bytes|
+fused_attention|fe::detail::set_stream(handle, stream)|CUDNN_STATUS_SUCCESS
+fused_attention|if (found != by_key.end()) return found->second;|
+fused_attention|result.get_code() == fe::error_code_t::GRAPH_NOT_SUPPORTED|false
+fused_attention|result.get_message().find("NOT_SUPPORTED") != std::string::npos|false
+fused_attention|else if (!is_refusal(result))|else if (false)
+fused_attention|if (result.is_bad()) cudnn_error(name_of(key), result.get_message());|
+fused_attention|const OnDevice scope(index, "cuDNN");|
+fused_attention|std::bit_cast<uint32_t>(op.scale)|uint32_t{0x3f000000}
 '
 
 # plugin FOLDER FILE: the plugin with FOLDER/FILE.cpp in the place of the tree's.

@@ -21,8 +21,12 @@ class DeviceUnderTest {
   static constexpr int64_t kBytes = int64_t{3} << 29;
   static constexpr int64_t kAlignment = 256;
 
-  explicit DeviceUnderTest(Device& device)
-      : device_(device), memory_(device.allocate(kBytes)), queue_(device.make_queue("test", 4)) {}
+  // Copies no more than the first `scratch_bytes` of scratch.
+  explicit DeviceUnderTest(Device& device, int64_t scratch_bytes = kBytes)
+      : device_(device),
+        scratch_bytes_(scratch_bytes),
+        memory_(device.allocate(kBytes)),
+        queue_(device.make_queue("test", 4)) {}
 
   template <auto Member, typename Op>
   void run(Op op) {
@@ -42,7 +46,7 @@ class DeviceUnderTest {
       ranges_.push_back({part.device, part.bytes, true});
     }
     queue_->begin("op under test", ranges_);
-    for (const Part& part : parts_) queue_->copy(part.device, part.host, part.bytes);
+    for (const Part& part : parts_) queue_->copy(part.device, part.host, part.copied_bytes);
     (device_.ops().*Member)(*queue_, op);
     for (const Part& part : parts_) {
       if (part.written) queue_->copy(part.host, part.device, part.bytes);
@@ -57,6 +61,7 @@ class DeviceUnderTest {
     std::byte* host;
     int64_t bytes;
     bool written;
+    int64_t copied_bytes = bytes;
     std::byte* device = nullptr;
   };
 
@@ -70,6 +75,7 @@ class DeviceUnderTest {
       part.host = std::min(part.host, other.host);
       part.bytes = end - part.host;
       part.written = part.written || other.written;
+      part.copied_bytes = part.bytes;
       return true;
     });
     parts_.push_back(part);
@@ -77,7 +83,11 @@ class DeviceUnderTest {
 
   // Scratch means nothing after the op.
   void leave(const std::byte* scratch) {
-    for (Part& part : parts_) part.written = part.written && part.host != scratch;
+    for (Part& part : parts_) {
+      if (part.host != scratch) continue;
+      part.written = false;
+      part.copied_bytes = std::min(part.bytes, scratch_bytes_);
+    }
   }
 
   // Each part keeps its address modulo the alignment.
@@ -100,6 +110,7 @@ class DeviceUnderTest {
   }
 
   Device& device_;
+  const int64_t scratch_bytes_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<Queue> queue_;
   std::vector<Part> parts_;
