@@ -2,6 +2,7 @@
 // What a CUDA device can fail with ends a run at once, with the op's name and the cause.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <regex>
 #include <thread>
@@ -148,6 +149,19 @@ TEST(CudaFaults, AKernelThatNeverEndsIsReportedWithItsOp) {
           << reported;
     }
   }
+}
+
+TEST(CudaDevices, NewMemoryIsZeroToItsEnd) {
+  constexpr int64_t kBytes = int64_t{3} << 20;
+  test::FakeGpu::configure("");
+  const auto device = test::FakeGpu::make(DType::kF32);
+  const auto memory = device->allocate(kBytes);
+  const auto queue = device->make_queue("download", 4);
+  std::vector<std::byte> found(kBytes, std::byte{1});
+  queue->begin("read", {});
+  queue->copy(found.data(), memory->data(), kBytes);
+  queue->sleep(queue->end(), 10);
+  EXPECT_EQ(std::ranges::count(found, std::byte{0}), kBytes);
 }
 
 // A context of the first GPU takes memory that its rank counts on, and is refused where another
