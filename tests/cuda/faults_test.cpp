@@ -198,6 +198,24 @@ TEST(CudaDevices, AnOpThatFailsLeavesACallersCurrentDevice) {
   EXPECT_EQ(current, 0);
 }
 
+TEST(CudaDevices, OfAGenerationWithoutKernelsAreRefused) {
+  for (const char* setting : {"compute=80", "compute=89", "compute=90", "compute=120"}) {
+    test::FakeGpu::configure(setting);  // those before 9.0 run code of 8.0, later ones PTX
+    EXPECT_NO_THROW((void)test::FakeGpu::plugin().make({})) << setting;
+  }
+  test::FakeGpu::configure("compute=75");
+  try {
+    (void)test::FakeGpu::plugin().make({});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("no kernels for compute 7.5 (run cmake "
+                        "-DSTRATA_CUDA_ARCHITECTURES=75 build"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(CudaDevices, ThatCannotBeUsedSayWhy) {
   const std::string folder = test::FakeGpu::folder();
   const auto refusal = [&](const char* setting, int64_t index) -> std::string {

@@ -29,7 +29,7 @@ struct Operands {
         k(draw, draw.interior, rows(shape) * (keys + 2 * gap), 2, 2.0f),
         v(draw, draw.interior, rows(shape) * (keys + 3 * gap), 3),
         o(draw, draw.interior, rows(shape) * (queries + 4 * gap), 4),
-        lse(draw, DType::kF32, rows(shape) * shape.heads, 5),
+        lse(draw, DType::kF32, rows(shape) * shape.heads + 1, 5),  // and one to shift
         d_o(draw, draw.interior, rows(shape) * (queries + 5 * gap), 6),
         dq(draw, draw.interior, rows(shape) * (queries + 6 * gap), 7),
         dk(draw, draw.interior, rows(shape) * (keys + 7 * gap), 8),
@@ -174,6 +174,7 @@ TEST_F(FusedAttention, OfDrawnShapesEqualsThePlainLoops) {
     expect_near(aligned(interior), {.length = 20, .heads = 2, .kv_heads = 1, .window = 19});
     EXPECT_EQ(forwards(), kDraws + 2);
     EXPECT_EQ(backwards(), kDraws + 2);
+    EXPECT_EQ(device_->fused_ops(), 2 * (kDraws + 2));
   }
 }
 
@@ -227,18 +228,19 @@ TEST_F(FusedAttention, LeavesUnalignedOperandsToTiles) {
     shift(5, backward.dq);
     shift(6, backward.dk);
     shift(7, backward.dv);
+    shift(8, forward.lse, backward.lse);
     run_one<&Backend::attention_forward>(backend, draw.interior, forward);
     run_one<&Backend::attention_backward>(backend, draw.interior, backward);
     return operands.values();
   };
-  for (int operand = 0; operand < 8; ++operand) {
+  for (int operand = 0; operand < 9; ++operand) {
     const auto wanted = run_shifted(ref_backend(), operand);
     const auto found = run_shifted(device_backend(*device_, ref_backend()), operand);
     for (size_t i = 0; i < wanted.size(); ++i) {
       EXPECT_LE(largest_difference(found[i], wanted[i]), 3 * kBf16Tolerance) << operand << i;
     }
     EXPECT_EQ(backwards(), 0) << operand;
-    EXPECT_EQ(forwards(), std::max(0, operand - 3)) << operand;
+    EXPECT_EQ(forwards(), std::clamp(operand - 3, 0, 4)) << operand;
   }
 }
 

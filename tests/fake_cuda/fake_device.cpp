@@ -265,7 +265,6 @@ extern "C" __attribute__((visibility("default"))) void fake_cuda_let_go() {
 extern "C" __attribute__((visibility("default"))) void fake_cuda_configure(const char* text) {
   fake_cuda::forget_last_error();
   fake_cuda::Device::instance().reset(text);
-  (void)cudaGetLastError();  // of this thread
 }
 
 // How often a function of the API was called since then.

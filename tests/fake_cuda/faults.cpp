@@ -11,7 +11,7 @@ const std::map<std::string, int64_t> kSettings = {
     {"devices", 1},  {"driver", 1},  {"memory", int64_t{8} << 30},
     {"delay_us", 0}, {"seed", 1},    {"pageable", 1},
     {"nccl", 22803}, {"unified", 0}, {"cudnn", 91900},
-    {"graph", 1}};
+    {"graph", 1},    {"compute", 90}};
 constexpr const char* kFaults[] = {
     "malloc",  "register",  "launch", "kernel", "hang", "copy",   "copying",    "lost",
     "product", "algorithm", "graph",  "fused",  "nccl", "absent", "exchanging", "stuck"};

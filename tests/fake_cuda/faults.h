@@ -10,6 +10,7 @@
 //
 //   devices=2        how many there are (1); 0: none is found
 //   driver=0         the driver is too old
+//   compute=75       the compute capability (90); the plugin is built for 8.0 and 9.0
 //   memory=BYTES     of each device (8 GiB)
 //   delay_us=300     each command of a stream begins up to that much later, drawn from seed=N
 //   unified=1        kernels reach registered host memory too

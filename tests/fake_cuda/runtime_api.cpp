@@ -83,7 +83,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "Fake GPU %d", index);
   properties->totalGlobalMem = static_cast<size_t>(device().faults.setting("memory"));
-  properties->major = 9;
+  const auto compute = static_cast<int>(device().faults.setting("compute"));
+  properties->major = compute / 10;
+  properties->minor = compute % 10;
   properties->multiProcessorCount = 1;
   properties->integrated = properties->canUseHostPointerForRegisteredMem =
       static_cast<int>(device().faults.setting("unified"));

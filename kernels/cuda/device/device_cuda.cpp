@@ -23,7 +23,6 @@ std::string device_text(int index) {
 // Whether the plugin has kernels for a GPU: machine code of its generation, or PTX, which is of the
 // newest architecture that it is built for.
 bool has_kernels(const cudaDeviceProp& properties) {
-#ifdef STRATA_CUDA_CODE
   const int capability = 10 * properties.major + properties.minor;
   int newest = 0;
   for (const int built : {STRATA_CUDA_CODE}) {
@@ -31,9 +30,6 @@ bool has_kernels(const cudaDeviceProp& properties) {
     newest = std::max(newest, built);
   }
   return newest <= capability;
-#else
-  return true;  // over a fake device
-#endif
 }
 
 // Each GPU of a machine is asked for itself: others may work.

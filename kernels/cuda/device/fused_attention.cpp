@@ -286,7 +286,8 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionForward& op) {
                        {kLse, op.lse}};
   const auto& [q, k, v, o, d_o, dq, dk, dv] = key.strides;
   const bool aligned = is_aligned(op.q.data, q) && is_aligned(op.k.data, k) &&
-                       is_aligned(op.v.data, v) && is_aligned(op.o.data, o);
+                       is_aligned(op.v.data, v) && is_aligned(op.o.data, o) &&
+                       is_aligned(op.lse, 0);
   if (!aligned || !kernels_->takes(key, op.workspace)) return false;
   kernels_->run(stream, key, op.workspace, std::move(pointers));
   ++ops_;
@@ -302,10 +303,10 @@ bool FusedAttention::run(cudaStream_t stream, const AttentionBackward& op) {
   dq = stride_or(op.dq_stride, queries);
   dk = stride_or(op.dk_stride, keys);
   dv = stride_or(op.dv_stride, keys);
-  const bool aligned = is_aligned(op.q.data, q) && is_aligned(op.k.data, k) &&
-                       is_aligned(op.v.data, v) && is_aligned(op.o.data, o) &&
-                       is_aligned(op.d_o.data, d_o) && is_aligned(op.dq.data, dq) &&
-                       is_aligned(op.dk.data, dk) && is_aligned(op.dv.data, dv);
+  const bool aligned =
+      is_aligned(op.q.data, q) && is_aligned(op.k.data, k) && is_aligned(op.v.data, v) &&
+      is_aligned(op.o.data, o) && is_aligned(op.lse, 0) && is_aligned(op.d_o.data, d_o) &&
+      is_aligned(op.dq.data, dq) && is_aligned(op.dk.data, dk) && is_aligned(op.dv.data, dv);
   const FusedParts parts = fused_parts(op, op.q.dtype);
   if (!aligned || parts.bytes == 0) return false;
   const auto each_part = [&](const auto& body) {
