@@ -141,7 +141,9 @@ TEST_F(CudaProgram, AGpuInTheHostsMemoryNeedsNoOther) {
   const Arguments ranks = {"--recipe", "bf16", "--device", "unified:0", "--ranks", "2"};
   EXPECT_EQ(state_after("two", ranks),
             state_after("two-own", {"--recipe", "bf16", "--device", "cuda:0", "--ranks", "2"}));
-  EXPECT_SAYS(said({"bench", "kernels", "--device", "unified", "--seconds", "0.1"}, 0),
+  EXPECT_SAYS(said({"bench", "kernels", "--device", "unified", "--seconds", "0.05",
+                    "--device-memory", "1MiB"},
+                   0),
               "unified:0: Fake GPU 0");
   const std::string loss = said({"eval", "--model", "unified/model", "--data", STRATA_TEXT,
                                  "--sequence-length", "32", "--recipe", "bf16"},
