@@ -147,6 +147,27 @@ TEST(ChunkChoice, ChunksAreChosenWhereRanksWouldWait) {
   for (const plan::Plan& plan : chosen.ranks) EXPECT_EQ(plan.windows.count, 4);
 }
 
+// The last stage has the head too, whose state is the first that has no room.
+TEST(StagePlans, DrivesOfALaterStageAloneAreALineOfTheTable) {
+  config::Options options = options_with(0);
+  options.ranks = options.pipeline_ranks = 2;
+  options.pipeline_chunks = 1;
+  options.accumulate = 4;
+  const auto nvme_of = [](const RunPlan& run, size_t stage) {
+    return run.totals.of_stages[stage][static_cast<size_t>(plan::Arena::kNvme)];
+  };
+  for (int64_t mib = 880; mib > 780; mib -= 20) {
+    options.host_memory = mib * kMiB;
+    const RunPlan run = planned(profile("small-2core"), small_llama(), options);
+    if (nvme_of(run, 1) == 0) continue;
+    ASSERT_EQ(nvme_of(run, 0), 0) << mib;
+    const std::string table = plan_table(run, report_of(run));
+    EXPECT_NE(table.find("\nnvme     0 B of "), std::string::npos) << table;
+    return;
+  }
+  FAIL() << "no plan used a drive";
+}
+
 // More chunks keep the inputs of more windows.
 TEST(ChunkChoice, FewerAreChosenWhereMoreDoNotFit) {
   const auto need_mib = [](int64_t chunks) {
