@@ -45,10 +45,14 @@ int windows_up_to(int most, int micro_batches) {
 std::vector<Windows> smaller_windows(const PlanInput& input) {
   const std::optional<Windows> most = most_windows(input);
   if (!most) return {};
+  std::vector<Windows> list = {*most};
   const auto root = static_cast<int>(std::sqrt(static_cast<double>(most->count)));
-  const int some = windows_up_to(root, input.micro_batches);
-  if (some == 1) return {*most};
-  return {*most, in_turn(some)};
+  int above = root + 1;
+  while (input.micro_batches % above != 0) ++above;
+  for (const int some : {windows_up_to(root, input.micro_batches), above}) {
+    if (some > 1 && some < most->count) list.push_back(in_turn(some));
+  }
+  return list;
 }
 
 std::vector<Windows> faster_windows(const PlanInput& input, const Rates& rates,

@@ -15,8 +15,8 @@ namespace strata::plan {
 int windows_up_to(int most, int micro_batches);
 
 // Those that may fit where one window does not: as many as there can be, which need least memory
-// for activations; and some of them, because ops of windows take memory too. Nothing for one
-// micro-batch, stages of a pipeline, units of a caller, and inference.
+// for activations; and about the root of that, because each window adds ops, and the plan itself
+// takes memory. Nothing for one micro-batch, stages of a pipeline, units of a caller, inference.
 std::vector<Windows> smaller_windows(const PlanInput& input);
 
 // Where one window takes `predicted_s`, those that may be clearly faster: the fewest that have the

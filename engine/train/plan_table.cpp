@@ -129,10 +129,10 @@ void add_tier(const RunPlan& run, const TierText& tier, bool explains, PlanLines
   const plan::Plan& plan = run.ranks.front();
   const int64_t used = used_bytes(plan, tier.arena);
   const bool is_host = tier.arena == Arena::kHost;
-  const bool is_used =
-      std::ranges::any_of(run.totals.of_stages, [&](const PlanTotals::ArenaBytes& bytes) {
-        return bytes[static_cast<size_t>(tier.arena)] > 0;
-      });
+  const auto uses = [&](const PlanTotals::ArenaBytes& bytes) {
+    return bytes[static_cast<size_t>(tier.arena)] > 0;
+  };
+  const bool is_used = used > 0 || std::ranges::any_of(run.totals.of_stages, uses);
   if (!is_used && !is_host) return;
   table.add(tier.name, fmt::format("{:>11}", used_text(run, tier.arena)), tier.why);
   int64_t small_bytes = 0;

@@ -77,8 +77,8 @@ std::vector<plan::PlannedRun> plan_stages(RunPlan& run, const config::Options& o
 // Of a step in which the stages wait for each other.
 plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& run);
 
-// Whether a refusal is for want of fewer bytes than another.
-bool needs_less(const plan::DoesNotFit& a, const plan::DoesNotFit& b);
+// The bytes for want of which run.input is refused.
+int64_t missing_bytes(const plan::DoesNotFit& why, const RunPlan& run);
 
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.

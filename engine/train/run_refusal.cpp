@@ -140,19 +140,37 @@ std::string cache_note(const plan::PlanInput& input) {
 
 }  // namespace
 
-bool needs_less(const plan::DoesNotFit& a, const plan::DoesNotFit& b) {
-  const auto missing = [](const plan::DoesNotFit& why) {
-    int64_t bytes = 0;
-    for (const plan::Shortage& shortage : why.shortages()) {
-      bytes += shortage.need_bytes - shortage.has_bytes;
-    }
-    return bytes;
-  };
-  return missing(a) < missing(b);
+int64_t missing_bytes(const plan::DoesNotFit& why, const RunPlan& run) {
+  int64_t bytes = 0;
+  for (const plan::Shortage& shortage : why.shortages()) {
+    bytes += shortage.arena == plan::Arena::kHost
+                 ? shortage.need_bytes * run.ranks_on_node + run.outside_bytes - run.host_budget
+                 : shortage.need_bytes - shortage.has_bytes;
+  }
+  return bytes;
 }
 
+namespace {
+
+// The refusal of the stage of a pipeline that lacks most.
+plan::DoesNotFit worst_of_stages(const RunPlan& run, const config::Options& options,
+                                 const RunFacts& facts, const plan::DoesNotFit& why) {
+  plan::DoesNotFit worst = why;
+  for (int stage = 0; run.input.mesh.pipeline > 1 && stage < run.input.mesh.pipeline; ++stage) {
+    try {
+      plan::candidates(input_of_stage(stage, run), planner_options(options, facts));
+    } catch (const plan::DoesNotFit& other) {
+      if (missing_bytes(other, run) > missing_bytes(worst, run)) worst = other;
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+
 void explain_refusal(const RunPlan& run, const config::Options& options, const RunFacts& facts,
-                     const plan::DoesNotFit& why) {
+                     const plan::DoesNotFit& of_stage) {
+  const plan::DoesNotFit why = worst_of_stages(run, options, facts, of_stage);
   const bool lacks_host = why.lacks(plan::Arena::kHost);
   if (!lacks_host && !why.lacks(plan::Arena::kNvme)) throw why;
   std::vector<plan::Shortage> shortages = why.shortages();

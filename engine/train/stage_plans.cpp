@@ -220,6 +220,7 @@ struct Tried {
   std::vector<plan::PlannedRun> best = {};
   plan::PlanInput of_best = {};
   std::optional<plan::DoesNotFit> refusal = {};
+  int64_t missing = 0;  // bytes, for the refusal
   plan::PlanInput of_refusal = {};
 
   // Large models take seconds to plan. Whether other windows or another mode are worth that shows
@@ -247,7 +248,9 @@ struct Tried {
         of_best = run.input;
         if (const Rival now = rival_of(best, run); now.step_s < rival.step_s) rival = now;
       } catch (const plan::DoesNotFit& why) {
-        if (refusal && !needs_less(why, *refusal)) continue;
+        const int64_t bytes = missing_bytes(why, run);
+        if (refusal && bytes >= missing) continue;
+        missing = bytes;
         refusal.emplace(why);
         of_refusal = run.input;
       }
