@@ -51,7 +51,7 @@ inline int64_t bytes_needed(const MatMulWeight& op, DType) {
   return std::max(kLibraryBytes, shares_bytes(op.rows, op.outputs));
 }
 inline int64_t bytes_needed(const RmsNormBackward& op, DType) {
-  return shares_bytes(op.rows, op.cols);
+  return shares_bytes(op.rows * op.groups, op.cols);
 }
 inline int64_t bytes_needed(const LayerNormBackward& op, DType) {
   return shares_bytes(op.rows, op.cols);

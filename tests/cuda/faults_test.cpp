@@ -213,6 +213,7 @@ TEST(CudaDevices, OfAGenerationWithoutKernelsAreRefused) {
                         "-DSTRATA_CUDA_ARCHITECTURES=75 build"),
               std::string::npos)
         << error.what();
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
   }
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compares what the kernels of the CUDA device take on each architecture with resources.txt: registers of a thread, bytes
-# of shared memory of a block that are declared, and bytes of a thread's registers that are spilled to memory.
+# of shared memory of a block that are declared, and bytes of a thread's stack, for spilled registers and for arrays that
+# are not in registers.
 #
 #   resources.sh [compare|update]
 #
@@ -36,7 +37,7 @@ if [[ $what == compare ]] && ! grep -q "^# nvcc $version\$" "$table"; then
 fi
 cmake --build "$out" -j "$(nproc)" --target strata_cuda_ops > "$out/build" 2>&1 || { cat "$out/build"; exit 1; }
 
-# Lines of ptxas become: kernel|architecture|registers|shared bytes|spilled bytes. Then one line for each kernel.
+# Lines of ptxas become: kernel|architecture|registers|shared bytes|stack bytes. Then one line for each kernel.
 c++filt < "$out/build" | awk '
   /Compiling entry function/ {
     split($0, quoted, "\x27")
@@ -47,12 +48,12 @@ c++filt < "$out/build" | awk '
     gsub(/\([A-Za-z0-9_:]+\)/, "", name)  # casts of template arguments
     sub(/\(.*$/, "", name)
   }
-  /spill stores/ { match($0, /[0-9]+ bytes spill stores/); spilled = substr($0, RSTART) + 0 }
+  /bytes stack frame/ { match($0, /[0-9]+ bytes stack frame/); stack = substr($0, RSTART) + 0 }
   /Used [0-9]+ registers/ {
     match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5) + 0
     shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART) + 0 : 0
     sub(/^sm_/, "", architecture)
-    print name "|" architecture "|" registers "|" shared "|" spilled
+    print name "|" architecture "|" registers "|" shared "|" stack
   }' | sort -u > "$out/lines"
 awk -F'|' -v version="$version" -v list="$architectures" '
   ($1, $2) in cell { print "two kernels are called " $1 > "/dev/stderr"; failed = 1 }
@@ -60,7 +61,7 @@ awk -F'|' -v version="$version" -v list="$architectures" '
   END {
     if (failed) exit 1
     print "# nvcc " version
-    print "# architecture: registers of a thread, bytes of shared memory of a block, bytes spilled (resources.sh)"
+    print "# architecture: registers of a thread, bytes of shared memory of a block, bytes of the stack of a thread (resources.sh)"
     count = split(list, architecture, ";")
     for (name in names) {
       line = name

@@ -280,8 +280,8 @@ constexpr float kSums = 6e-6f, kExponentials = 2e-5f;
 
 const DrawnOp kOps[] = {{"rms norm", rms_norm<false>, kSums},
                         {"layer norm", layer_norm<false>, kSums},
-                        {"wide rms norm", rms_norm<true>, 4 * kSums, false, 4},
-                        {"wide layer norm", layer_norm<true>, 4 * kSums, false, 4},
+                        {"wide rms norm", rms_norm<true>, 4 * kSums, false, 6},
+                        {"wide layer norm", layer_norm<true>, 4 * kSums, false, 6},
                         {"rope", rope, 0.0f},
                         {"glu", glu, kSums},
                         {"embeddings", embeddings, 0.0f},
@@ -292,7 +292,7 @@ const DrawnOp kOps[] = {{"rms norm", rms_norm<false>, kSums},
                         {"products by row", row_products, kSums, true},
                         {"loss", loss<false>, kExponentials, true},
                         {"loss of parts", loss<true>, kExponentials, true},
-                        {"attention", attention<false>, kExponentials, true},
+                        {"attention", attention<false>, kExponentials, true, 12, 2},
                         {"attention over a cache", cached, kExponentials, true, 24},
                         {"fused attention", attention<true>, kExponentials, true, 12, 3}};
 
@@ -339,43 +339,53 @@ TEST(CudaTwin, AreComparedOnThreeHundredShapesAndMore) {
   EXPECT_GE(count, 300u);
 }
 
-// Of many long rows, dx and dw are computed together where both are asked for.
-void expect_norm_together_as_apart(const Backend& backend) {
-  constexpr int64_t kRows = 4100, kCols = 4093, kCount = kRows * kCols;
+// Of many long rows, dx and dw are computed together where both are asked for. Rows are packed,
+// with dx over dy; or not, with gaps and a residual.
+void expect_norm_together_as_apart(const Backend& backend, bool packed) {
+  constexpr int64_t kRows = 4100;
+  const int64_t cols = packed ? 4096 : 4093, stride = packed ? cols : cols + 2;
   Draw draw(DType::kBF16, DType::kBF16, 1);
-  Drawn x(draw, DType::kBF16, kCount, 1), w(draw, DType::kBF16, kCols, 2);
-  Drawn dy(draw, DType::kBF16, kCount, 3), rstd(draw, DType::kF32, kRows, 4);
-  const auto run = [&](void* dx, float* dw) {
+  draw.aligned = packed;
+  Drawn x(draw, DType::kBF16, kRows * stride, 1), w(draw, DType::kBF16, cols, 2);
+  Drawn rstd(draw, DType::kF32, kRows, 3);
+  const auto run = [&](Drawn& dy, void* dx, float* dw) {
     run_op<&Backend::rms_norm_backward>(backend, draw,
                                         RmsNormBackward{.dtype = DType::kBF16,
+                                                        .inside = packed,
                                                         .rows = kRows,
-                                                        .cols = kCols,
+                                                        .cols = cols,
                                                         .x = x.data(),
+                                                        .x_stride = stride,
                                                         .w = w.data(),
                                                         .rstd = rstd.floats(),
                                                         .dy = dy,
-                                                        .dres = x.data(),
+                                                        .dy_stride = stride,
+                                                        .dres = packed ? nullptr : x.data(),
                                                         .dx = dx,
+                                                        .dx_stride = stride,
                                                         .dw = dw});
   };
-  std::vector<uint16_t> together(kCount), apart(kCount);
-  Floats together_w(kCols), apart_w(kCols);
-  run(together.data(), together_w.data());
-  run(apart.data(), nullptr);
-  run(nullptr, apart_w.data());
-  EXPECT_TRUE(together == apart);
+  const auto drawn = [&](uint64_t seed) { return Drawn(draw, DType::kBF16, kRows * stride, seed); };
+  Drawn dy = drawn(4), over = drawn(4);
+  Drawn together = drawn(5), apart = drawn(5);
+  Floats together_w(static_cast<size_t>(cols)), apart_w(static_cast<size_t>(cols));
+  Drawn& to = packed ? over : together;
+  run(over, to.data(), together_w.data());
+  run(dy, apart.data(), nullptr);
+  run(dy, nullptr, apart_w.data());
+  EXPECT_TRUE(same_bits(to.values(), apart.values()));
   EXPECT_TRUE(same_bits(together_w, apart_w));
-  EXPECT_NE(apart_w[kCols - 1], 0.0f);
+  EXPECT_NE(apart_w.back(), 0.0f);
 }
 
-TEST(CudaTwin, NormsOfManyRowsHaveTheSameBitsTogetherAndApart) {
-  expect_norm_together_as_apart(twin_backend());
+TEST(CudaNormsOfManyRows, HaveTheSameBitsTogetherAndApart) {
+  for (const bool packed : {false, true}) expect_norm_together_as_apart(twin_backend(), packed);
 }
 
-TEST(CudaNorms, OnTheDeviceHaveTheSameBitsTogetherAndApart) {
+TEST(CudaNormsOfManyRows, OnTheDeviceHaveTheSameBitsTogetherAndApart) {
   const Backend* device = tested_device();
   if (device == nullptr) GTEST_SKIP() << "STRATA_TEST_PLUGIN names no folder of the plugin";
-  expect_norm_together_as_apart(*device);
+  for (const bool packed : {false, true}) expect_norm_together_as_apart(*device, packed);
 }
 
 // Far out the cube would overflow and the slope would be 0 * infinity.

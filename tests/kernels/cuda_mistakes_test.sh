@@ -21,13 +21,14 @@ mistakes='
 norm.h|factor * (g.at[i] - n.at[i] * mean)|factor * (g.at[i] - n.at[i] * dot)
 norm.h|value.at[i] *= factor * (offset + weight.at[i])|value.at[i] *= factor * weight.at[i]
 norm.h|if (own != nullptr) {|if (own == nullptr) {
+norm.h|at / count * stride|at % count * stride
 norm.h|rows < first + kShareRows ? rows : first + kShareRows|first + kShareRows - 1
 norm.h|factor, sum[j]);|factor, sum[0]);
-column_sums.h|if (++group < groups) continue;|
-column_sums.h|if (j < left) term.add(loaded[j], sum);|if (j + 1 < left) term.add(loaded[j], sum);
+column_sums.h|row + j < end) loaded[j]|row + j < end - 1) loaded[j]
+column_sums.h|if (row + j < end) term.add(loaded[j], sum);|term.add(loaded[j], sum);
 layer_norm.h|for (int i = 0; i < kPack && col + i < cols; ++i) sum += term(value.at[i]);|for (int i = 0; i < kPack; ++i) sum += term(value.at[i]);
 launch.h|col += step|col += step + kPack
-launch.h|body(col, load_(col)); }, kKept);|body(col, load_(col)); }, 0);
+launch.h|body(col, load_(col)); }, kPacks);|body(col, load_(col)); }, 0);
 element.h|static uint16_t store(float value) { return nearest_bf16(value); }|static uint16_t store(float value) { return to_bf16(value); }
 element.h|if (kWhole \|\| i < left) pack.at[i] = data[i];|if (kWhole \|\| i < left - 1) pack.at[i] = data[i];
 embedding.h|r < row ? kEarlier|r + 1 < row ? kEarlier
@@ -74,11 +75,14 @@ object() {
   "${compile[@]}" -I"$1" -I"$root" "${@:3}" -c "$root/$2" -o "$1/$(basename "$2").o"
 }
 
-# is_caught FOLDER: whether the comparison is built and fails with the twins of FOLDER.
+# is_caught FOLDER [FILE]: whether the comparison is built and fails with the twins of FOLDER. Norms of many rows take long,
+# and are compared where the mistake is in theirs.
 is_caught() {
+  local filter=-CudaNormsOfManyRows*
+  if [[ ${2:-norm.h} == norm.h ]]; then filter=*; fi
   object "$1" kernels/cuda/twin/backend_twin.cpp &&
     "${compile[@]}" "$1/backend_twin.cpp.o" "$work/cuda_kernels_test.cpp.o" "${libraries[@]}" -o "$1/test" &&
-    ! timeout 300 "$1/test" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
+    ! timeout 300 "$1/test" --gtest_filter="$filter" --gtest_brief=1 --gtest_fail_fast > "$1/log" 2>&1
 }
 
 object "$work" tests/kernels/cuda_kernels_test.cpp
@@ -119,7 +123,7 @@ PERL
     unseeded=$((unseeded + 1))
   elif ((number % every == 0)); then
     count=$((count + 1))
-    if ! is_caught "$folder"; then
+    if ! is_caught "$folder" "${line%%|*}"; then
       echo "not caught: $line"
       failed=$((failed + 1))
     fi

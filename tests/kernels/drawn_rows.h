@@ -11,7 +11,7 @@ template <bool kWide>
 std::vector<Floats> rms_norm(const Backend& backend, Draw& draw) {
   const bool inside = draw.flag();
   const int64_t rows = draw.size(1, kWide ? 3 : 70), groups = inside ? draw.size(1, 3) : 1;
-  const int64_t cols = kWide ? draw.size(8180, 8900) : draw.size(1, groups == 1 ? 2100 : 130);
+  const int64_t cols = kWide ? draw.size(8188, 8200) : draw.size(1, groups == 1 ? 2100 : 130);
   const int64_t gap = draw.flag() ? 0 : draw.size(1, 8), stride = groups * cols + gap;
   const DType x_type = inside ? draw.interior : draw.weights;
   const float offset = draw.flag() ? 1.0f : 0.0f;
@@ -56,7 +56,7 @@ std::vector<Floats> rms_norm(const Backend& backend, Draw& draw) {
 template <bool kWide>
 std::vector<Floats> layer_norm(const Backend& backend, Draw& draw) {
   const int64_t rows = draw.size(1, kWide ? 3 : 70);
-  const int64_t cols = kWide ? draw.size(8180, 8900) : draw.size(5, 1100);  // fewer cancel
+  const int64_t cols = kWide ? draw.size(8188, 8200) : draw.size(5, 1100);  // fewer cancel
   Drawn x(draw, draw.weights, rows * cols, 1), w(draw, draw.weights, cols, 2);
   Drawn b(draw, draw.weights, cols, 3), y(draw, draw.interior, rows * cols, 4);
   Drawn dy(draw, draw.interior, rows * cols, 5), dx(draw, draw.weights, rows * cols, 6);

@@ -38,9 +38,9 @@ void require_kernels(int index) {
   check(cudaGetDeviceProperties(&properties, index), device_text(index));
   if (has_kernels(properties)) return;
   throw Error(
-      ErrorCode::kDevice,
+      ErrorCode::kConfig,
       fmt::format("cuda: device {}, {}: the plugin has no kernels for compute {}.{} (run cmake "
-                  "-DSTRATA_CUDA_ARCHITECTURES={}{} build, and build again)",
+                  "-DSTRATA_CUDA_ARCHITECTURES={}{} build, and build again, or use --device cpu)",
                   index, properties.name, properties.major, properties.minor, properties.major,
                   properties.minor));
 }

@@ -243,12 +243,12 @@ struct FusedAttention::Kernels {
   }
 
   [[noreturn]] static void cudnn_error(const std::string& what, const std::string& problem) {
+    const bool lacks_memory = problem.find("ALLOC") != std::string::npos;
     throw Error(
         ErrorCode::kDevice,
-        fmt::format("cuda: cuDNN: {}: {} (leave more of the GPU's memory free, or take "
-                    "libcudnn.so.9 off the loader's path, and attention is computed without "
-                    "it)",
-                    what, problem));
+        fmt::format("cuda: cuDNN: {}: {} ({}take libcudnn.so.9 off the loader's path, and "
+                    "attention is computed without it)",
+                    what, problem, lacks_memory ? "leave more of the GPU's memory free, or " : ""));
   }
 
   bool takes(const Key& key, const Workspace& workspace) {

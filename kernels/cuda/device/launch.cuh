@@ -10,10 +10,10 @@
 // Runs kernels on the stream of a queue (see ops/launch.h).
 namespace strata::kernels::cuda {
 
-// Its indices are constants after unrolling, so that it is registers.
-template <typename T>
+// Its indices are constants after unrolling, so it stays in registers.
+template <typename T, int kCount>
 struct InRegisters {
-  T at[kKept] = {};
+  T at[kCount] = {};
   __device__ T* of(int) { return at; }
 };
 
@@ -36,8 +36,8 @@ class DeviceBlock {
     function(static_cast<int>(threadIdx.x));
   }
 
-  template <typename T>
-  __device__ InRegisters<T> keep() const {
+  template <typename T, int kCount>
+  __device__ InRegisters<T, kCount> keep() const {
     return {};
   }
 

@@ -4,17 +4,17 @@
 #include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/sizes.h"
 
-// Sums over rows, in an order that depends only on shapes: blocks of kRows rows are summed into
-// shares, rows ascending, and a tree adds the shares.
+// Sums over rows, in an order that depends only on shapes: blocks of kShareRows rows are summed
+// into shares, rows ascending, and a tree adds the shares.
 //
-//   sum[c] (+)= sum_rg term(r, g, c)   c < cols, r < rows, g < groups
-//   shares  [ceil(rows / kRows), cols]  f32  scratch
+//   sum[c] (+)= sum_r term(r, c)            c < cols, r < rows
+//   shares  [ceil(rows / kShareRows), cols] f32  scratch
 namespace strata::kernels::cuda {
 
 template <typename Term>
 struct SumShares {
   Term term;
-  int64_t rows, groups, cols, tiles;
+  int64_t rows, cols, tiles;
   float* shares;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
@@ -26,20 +26,14 @@ struct SumShares {
       if (col >= cols) return;
       Four sum = {};
       typename Term::Loaded loaded[kLoads];
-      int64_t row = share * kShareRows, group = 0;
-      while (row < end) {
-        const int64_t left = (end - row) * groups - group;
+      for (int64_t row = share * kShareRows; row < end; row += kLoads) {
         STRATA_UNROLL
         for (int j = 0; j < kLoads; ++j) {
-          if (j >= left) break;
-          loaded[j] = term.load(row, group, col);
-          if (++group < groups) continue;
-          group = 0;
-          ++row;
+          if (row + j < end) loaded[j] = term.load(row + j, col);
         }
         STRATA_UNROLL
         for (int j = 0; j < kLoads; ++j) {
-          if (j < left) term.add(loaded[j], sum);
+          if (row + j < end) term.add(loaded[j], sum);
         }
       }
       store_pack<false>(shares + share * cols + col, cols - col, sum);
@@ -58,6 +52,7 @@ struct AddShares {
     const Four total = block.reduce(
         [&](int thread) {
           Four part = {};
+          STRATA_UNROLL_4
           for (int64_t i = thread; i < count; i += block.threads) {
             part = SumFour()(part, load_pack<false>(shares + i * cols + col, left));
           }
@@ -79,15 +74,15 @@ void add_shares(On& on, const float* shares, int64_t count, int64_t cols, bool a
             AddShares{shares, count, cols, accumulate, sum});
 }
 
-// `term.load(row, group, col)` loads what makes the terms of columns [col, col + 4) of a group of a
-// row, and `term.add(loaded, four)` adds them.
+// `term.load(row, col)` loads what makes the terms of columns [col, col + 4) of a row, and
+// `term.add(loaded, four)` adds them.
 template <typename On, typename Term>
-void sum_columns(On& on, const Term& term, int64_t rows, int64_t groups, int64_t cols,
-                 float* shares, bool accumulate, float* sum) {
+void sum_columns(On& on, const Term& term, int64_t rows, int64_t cols, float* shares,
+                 bool accumulate, float* sum) {
   const int threads = row_threads(cols);
   const int64_t tiles = ceil_div(cols, int64_t{kPack} * threads);
   const int64_t count = ceil_div(rows, kShareRows);
-  on.blocks(count * tiles, threads, SumShares<Term>{term, rows, groups, cols, tiles, shares});
+  on.blocks(count * tiles, threads, SumShares<Term>{term, rows, cols, tiles, shares});
   add_shares(on, shares, count, cols, accumulate, sum);
 }
 

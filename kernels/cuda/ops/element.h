@@ -60,8 +60,9 @@ struct alignas(kPack * sizeof(T)) Pack {
 using Four = Pack<float>;
 
 // Loads and stores elements [0, 4) of `data`, of which `left` exist; absent ones load as zero.
-// With kWhole all four exist, and `data` is aligned to a pack. The flag changes no result.
-#ifdef __CUDA_ARCH__
+// With kWhole all four exist, and `data` is aligned to a pack. The flag changes no result; on the
+// host it is used where a sanitizer looks at the addresses.
+#if defined(__CUDA_ARCH__) || defined(STRATA_HOST_PACKS)
 #define STRATA_LOADS_PACKS(kWhole) kWhole
 #else
 #define STRATA_LOADS_PACKS(kWhole) false

@@ -27,14 +27,14 @@
 //                                     part[t] = combine(part[t], part[t + w]), t < w;
 //                                     then the warps, ascending
 //   block.scratch                     doubles, Body::kScratch for each thread; none without that
-//   block.keep<T>()                   T[kKept] for each thread, in registers: of(thread)
+//   block.keep<T, kCount>()           T[kCount] for each thread, in registers: of(thread)
 //
 // A thread keeps nothing else from one call of the block to the next. So loops over blocks and
 // threads on the host give the order of every sum, and the bits, of the device.
 namespace strata::kernels::cuda {
 
 inline constexpr int kThreadsMax = 512, kWarp = 32;
-inline constexpr int kKept = 4;  // packs of a row in the registers of a thread
+inline constexpr int kKept = 4;  // packs of a row in the registers of a thread, at most
 
 // Threads for `cols` elements, of which each takes some packs: a power of two from a warp on. With
 // several packs a thread has loads in flight while others are combined.
@@ -114,11 +114,11 @@ STRATA_HOST_DEVICE void each_pack(int thread, int threads, int64_t cols, const B
   }
 }
 
-// Calls body(j, col) for the first kKept packs of a row that belong to a thread.
-template <typename Body>
+// Calls body(j, col) for the first kPacks packs of a row that belong to a thread.
+template <int kPacks, typename Body>
 STRATA_HOST_DEVICE void each_kept(int thread, int threads, int64_t cols, const Body& body) {
   STRATA_UNROLL
-  for (int j = 0; j < kKept; ++j) {
+  for (int j = 0; j < kPacks; ++j) {
     const int64_t col = kPack * (int64_t{j} * threads + thread);
     if (col < cols) body(j, col);
   }
@@ -130,17 +130,20 @@ inline bool is_kept(int64_t cols) {
 }
 
 // A row of which threads keep what load(col) makes of their packs, so that memory is read once;
-// packs beyond the first kKept are loaded whenever they are asked for.
-template <typename Block, typename Load>
+// packs beyond the first kPacks are loaded whenever they are asked for.
+template <int kPacks, typename Block, typename Load>
 class KeptRow {
  public:
   using Loaded = decltype(std::declval<Load>()(int64_t{}));
 
   STRATA_HOST_DEVICE KeptRow(Block& block, int64_t cols, const Load& load)
-      : threads_(block.threads), cols_(cols), load_(load), kept_(block.template keep<Loaded>()) {
+      : threads_(block.threads),
+        cols_(cols),
+        load_(load),
+        kept_(block.template keep<Loaded, kPacks>()) {
     block.each_alone([&](int thread) {
       Loaded* kept = kept_.of(thread);
-      each_kept(thread, threads_, cols_, [&](int j, int64_t col) { kept[j] = load(col); });
+      each_kept<kPacks>(thread, threads_, cols_, [&](int j, int64_t col) { kept[j] = load(col); });
     });
   }
 
@@ -149,21 +152,35 @@ class KeptRow {
   STRATA_HOST_DEVICE void each(int thread, const Body& body) {
     kept(thread, [&](int, int64_t col, const Loaded& loaded) { body(col, loaded); });
     each_pack(
-        thread, threads_, cols_, [&](int64_t col) { body(col, load_(col)); }, kKept);
+        thread, threads_, cols_, [&](int64_t col) { body(col, load_(col)); }, kPacks);
   }
 
   // Calls body(j, col, loaded) for those that are kept.
   template <typename Body>
   STRATA_HOST_DEVICE void kept(int thread, const Body& body) {
     const Loaded* loaded = kept_.of(thread);
-    each_kept(thread, threads_, cols_, [&](int j, int64_t col) { body(j, col, loaded[j]); });
+    each_kept<kPacks>(thread, threads_, cols_,
+                      [&](int j, int64_t col) { body(j, col, loaded[j]); });
   }
 
  private:
   const int threads_;
   const int64_t cols_;
   const Load load_;
-  decltype(std::declval<Block>().template keep<Loaded>()) kept_;
+  decltype(std::declval<Block>().template keep<Loaded, kPacks>()) kept_;
 };
+
+template <int kPacks, typename Block, typename Load>
+STRATA_HOST_DEVICE KeptRow<kPacks, Block, Load> kept_row(Block& block, int64_t cols,
+                                                         const Load& load) {
+  return {block, cols, load};
+}
+
+// Calls body with how many packs of a row a thread keeps: short rows leave registers to others.
+template <typename Body>
+void with_kept(int64_t cols, const Body& body) {
+  cols <= kPack* kWarp ? body(std::integral_constant<int, 1>())
+                       : body(std::integral_constant<int, kKept>());
+}
 
 }  // namespace strata::kernels::cuda

@@ -28,7 +28,7 @@ struct LayerNormForwardRow {
       return {load_pack<kWhole>(from + col, left), load_pack<kWhole>(w + col, left),
               load_pack<kWhole>(b + col, left)};
     };
-    KeptRow kept(block, cols, load);
+    auto kept = kept_row<kKept>(block, cols, load);
     const auto sum_of = [&](const auto& term) {
       return block.reduce(
           [&](int thread) {
@@ -87,7 +87,7 @@ struct LayerNormBackwardRow {
       if (dres != nullptr) loaded.dres = load_pack<kWhole>(dres + begin + col, left);
       return loaded;
     };
-    KeptRow kept(block, cols, load);
+    auto kept = kept_row<kKept>(block, cols, load);
     const auto g_of = [&](const Loaded& loaded) {
       Four g = unpack<Y>(loaded.dy);
       const Four weight = unpack<T>(loaded.w);
@@ -141,7 +141,7 @@ struct LayerNormTerm {
     Pack<typename T::Stored> x;
     float mean, rstd;
   };
-  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t, int64_t col) const {
+  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t col) const {
     const int64_t at = row * cols + col, left = cols - col;
     Loaded loaded = {};
     loaded.dy = load_pack<kWhole>(dy + at, left);
@@ -203,7 +203,7 @@ void layer_norm_backward(On& on, const LayerNormBackward& op) {
     with_flag(whole, [&](auto flag) {
       constexpr bool kWhole = decltype(flag)::value;
       const auto sum = [&](const auto& term, float* to) {
-        if (to) sum_columns(on, term, op.rows, 1, op.cols, shares, op.accumulate, to);
+        if (to) sum_columns(on, term, op.rows, op.cols, shares, op.accumulate, to);
       };
       sum(LayerNormTerm<T, Y, true, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.dw);
       sum(LayerNormTerm<T, Y, false, kWhole>{x, op.mean, op.rstd, dy, op.cols}, op.db);

@@ -142,7 +142,7 @@ struct BiasTerm {
   const typename I::Stored* dy;
   int64_t cols, stride;
   using Loaded = Pack<typename I::Stored>;
-  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t, int64_t col) const {
+  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t col) const {
     return load_pack<kWhole>(dy + row * stride + col, cols - col);
   }
   STRATA_HOST_DEVICE static void add(const Loaded& loaded, Four& sum) {
@@ -169,7 +169,7 @@ void matmul_weight(On& on, const MatMulWeight& op) {
     using I = decltype(i);
     const auto* dy = elements<I>(op.dy.data);
     with_flag(op.outputs % kPack == 0 && is_packed(dy, dy_stride), [&](auto flag) {
-      sum_columns(on, BiasTerm<I, decltype(flag)::value>{dy, op.outputs, dy_stride}, op.rows, 1,
+      sum_columns(on, BiasTerm<I, decltype(flag)::value>{dy, op.outputs, dy_stride}, op.rows,
                   op.outputs, reinterpret_cast<float*>(op.workspace.data), op.accumulate, op.dbias);
     });
   });

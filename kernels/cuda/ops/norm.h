@@ -11,11 +11,10 @@ namespace strata::kernels::cuda {
 // The place of a group of a row.
 struct Groups {
   int64_t groups, cols, stride;
-  STRATA_HOST_DEVICE int64_t of(int64_t row, int64_t group) const {
-    return row * stride + group * cols;
-  }
   STRATA_HOST_DEVICE int64_t operator()(int64_t index) const {
-    return groups == 1 ? of(index, 0) : of(index / groups, index % groups);
+    if (groups == 1) return index * stride;
+    const auto at = static_cast<uint32_t>(index), count = static_cast<uint32_t>(groups);
+    return at / count * stride + at % count * cols;  // in 32 bits, which are quick to divide
   }
 };
 template <typename Op>
@@ -47,7 +46,7 @@ RowSums row_sums_of(const Op& op) {
   return {op.own_sums, op.all_sums, static_cast<float>(mean_cols(op))};
 }
 
-template <typename X, typename W, typename Y, bool kWhole>
+template <typename X, typename W, typename Y, bool kWhole, int kPacks>
 struct RmsNormForwardGroup {
   const typename X::Stored* x;
   const typename W::Stored* w;
@@ -67,7 +66,7 @@ struct RmsNormForwardGroup {
     const auto load = [&](int64_t col) -> Loaded {
       return {load_pack<kWhole>(from + col, cols - col), load_pack<kWhole>(w + col, cols - col)};
     };
-    KeptRow row(block, cols, load);
+    auto row = kept_row<kPacks>(block, cols, load);
     const float squares = sums.of(block, index, [&](int thread) {
       float sum = 0.0f;
       row.each(thread, [&](int64_t, const Loaded& loaded) {
@@ -96,7 +95,7 @@ STRATA_HOST_DEVICE inline void add_norm_term(const Four& dy, const Four& x, floa
   for (int i = 0; i < kPack; ++i) sum.at[i] += dy.at[i] * (x.at[i] * rstd);
 }
 
-template <typename X, typename W, typename Y, bool kWhole>
+template <typename X, typename W, typename Y, bool kWhole, int kPacks>
 struct RmsNormBackwardGroup {
   const typename X::Stored* x;
   const typename W::Stored* w;
@@ -148,7 +147,7 @@ struct RmsNormBackwardGroup {
       for (int i = 0; i < kPack; ++i) n.at[i] *= factor;
       return n;
     };
-    KeptRow row(block, cols, load);
+    auto row = kept_row<kPacks>(block, cols, load);
     const float dot = sums.of(block, index, [&](int thread) {
       float sum = 0.0f;
       row.each(thread, [&](int64_t, const Loaded& loaded) {
@@ -175,21 +174,21 @@ struct RmsNormBackwardGroup {
 // threads of a block keep all of a row.
 template <typename X, typename W, typename Y, bool kWhole>
 struct RmsNormBackwardShare {
-  RmsNormBackwardGroup<X, W, Y, kWhole> of_row;
+  using OfRow = RmsNormBackwardGroup<X, W, Y, kWhole, kKept>;
+  OfRow of_row;
   int64_t rows;
   float* shares;
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t share) const {
-    using Loaded = typename RmsNormBackwardGroup<X, W, Y, kWhole>::Loaded;
     const int64_t cols = of_row.x_at.cols, first = share * kShareRows;
     const int64_t end = rows < first + kShareRows ? rows : first + kShareRows;
-    auto sums = block.template keep<Four>();
+    auto sums = block.template keep<Four, kKept>();
     for (int64_t index = first; index < end; ++index) {
       const float factor = of_row.rstd[index];
       of_row.run(block, index, [&](auto& row) {
         block.each_alone([&](int thread) {
           Four* sum = sums.of(thread);
-          row.kept(thread, [&](int j, int64_t, const Loaded& loaded) {
+          row.kept(thread, [&](int j, int64_t, const typename OfRow::Loaded& loaded) {
             add_norm_term(unpack<Y>(loaded.dy), unpack<X>(loaded.x), factor, sum[j]);
           });
         });
@@ -197,7 +196,7 @@ struct RmsNormBackwardShare {
     }
     block.each_alone([&](int thread) {
       const Four* sum = sums.of(thread);
-      each_kept(thread, block.threads, cols, [&](int j, int64_t col) {
+      each_kept<kKept>(thread, block.threads, cols, [&](int j, int64_t col) {
         store_pack<false>(shares + share * cols + col, cols - col, sum[j]);
       });
     });
@@ -216,11 +215,10 @@ struct RmsNormWeightTerm {
     Pack<typename Y::Stored> dy;
     float rstd;
   };
-  STRATA_HOST_DEVICE Loaded load(int64_t row, int64_t group, int64_t col) const {
+  STRATA_HOST_DEVICE Loaded load(int64_t index, int64_t col) const {
     const int64_t left = x_at.cols - col;
-    return {load_pack<kWhole>(x + x_at.of(row, group) + col, left),
-            load_pack<kWhole>(dy + dy_at.of(row, group) + col, left),
-            rstd[row * x_at.groups + group]};
+    return {load_pack<kWhole>(x + x_at(index) + col, left),
+            load_pack<kWhole>(dy + dy_at(index) + col, left), rstd[index]};
   }
   STRATA_HOST_DEVICE static void add(const Loaded& loaded, Four& sum) {
     add_norm_term(unpack<Y>(loaded.dy), unpack<X>(loaded.x), loaded.rstd, sum);
@@ -247,15 +245,17 @@ void rms_norm_forward(On& on, const RmsNormForward& op) {
     const bool whole = op.cols % kPack == 0 && is_packed(from, x_at.stride) && is_packed(weight) &&
                        is_packed(to, y_at.stride);
     with_flag(whole, [&](auto flag) {
-      on.blocks(op.rows * op.groups, row_threads(op.cols),
-                RmsNormForwardGroup<X, W, Y, decltype(flag)::value>{
-                    from, weight, to, op.rstd, row_sums_of(op), x_at, y_at, op.offset, op.eps});
+      with_kept(op.cols, [&](auto packs) {
+        on.blocks(op.rows * op.groups, row_threads(op.cols),
+                  RmsNormForwardGroup<X, W, Y, decltype(flag)::value, decltype(packs)::value>{
+                      from, weight, to, op.rstd, row_sums_of(op), x_at, y_at, op.offset, op.eps});
+      });
     });
   });
 }
 
-// Whether dx and dw are computed together, which reads x and dy once: where there are rows enough
-// for a GPU to be busy with so few blocks.
+// Whether dx and dw are computed together, which reads x and dy once: where the blocks of
+// kShareRows rows are enough to keep as many loads in flight as a GPU needs.
 inline bool takes_shares(const RmsNormBackward& op) {
   constexpr int64_t kElementsMin = int64_t{1} << 24;
   return op.dx != nullptr && op.dw != nullptr && op.own_sums == nullptr && op.groups == 1 &&
@@ -264,7 +264,7 @@ inline bool takes_shares(const RmsNormBackward& op) {
 
 template <typename On>
 void rms_norm_backward(On& on, const RmsNormBackward& op) {
-  STRATA_CHECK(!op.dw || op.workspace.bytes >= shares_bytes(op.rows, op.cols));
+  STRATA_CHECK(!op.dw || op.workspace.bytes >= shares_bytes(op.rows * op.groups, op.cols));
   with_norm_types(op, op.dy.dtype, [&](auto x_kind, auto w_kind, auto y_kind) {
     using X = decltype(x_kind);
     using W = decltype(w_kind);
@@ -283,19 +283,24 @@ void rms_norm_backward(On& on, const RmsNormBackward& op) {
     const int threads = row_threads(op.cols);
     with_flag(whole, [&](auto flag) {
       constexpr bool kWhole = decltype(flag)::value;
-      const RmsNormBackwardGroup<X, W, Y, kWhole> group = {
-          x, w, op.rstd, dy, dres, dx, row_sums_of(op), x_at, dy_at, dx_at, op.offset};
+      const auto of_rows = [&](auto packs) {
+        return RmsNormBackwardGroup<X, W, Y, kWhole, decltype(packs)::value>{
+            x, w, op.rstd, dy, dres, dx, row_sums_of(op), x_at, dy_at, dx_at, op.offset};
+      };
+      const int64_t rows = op.rows * op.groups;
       if (takes_shares(op)) {
-        const int64_t count = ceil_div(op.rows, kShareRows);
-        on.blocks(count, threads, RmsNormBackwardShare<X, W, Y, kWhole>{group, op.rows, shares});
+        const int64_t count = ceil_div(rows, kShareRows);
+        const auto of_row = of_rows(std::integral_constant<int, kKept>());
+        on.blocks(count, threads, RmsNormBackwardShare<X, W, Y, kWhole>{of_row, rows, shares});
         add_shares(on, shares, count, op.cols, op.accumulate, op.dw);
         return;
       }
       if (op.dw) {
-        sum_columns(on, RmsNormWeightTerm<X, Y, kWhole>{x, dy, op.rstd, x_at, dy_at}, op.rows,
-                    op.groups, op.cols, shares, op.accumulate, op.dw);
+        sum_columns(on, RmsNormWeightTerm<X, Y, kWhole>{x, dy, op.rstd, x_at, dy_at}, rows, op.cols,
+                    shares, op.accumulate, op.dw);
       }
-      if (op.dx || op.own_sums) on.blocks(op.rows * op.groups, threads, group);
+      if (!op.dx && !op.own_sums) return;
+      with_kept(op.cols, [&](auto packs) { on.blocks(rows, threads, of_rows(packs)); });
     });
   });
 }

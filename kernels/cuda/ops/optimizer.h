@@ -86,8 +86,8 @@ struct Ranges {
 };
 
 // The sums of kSquaresPerBlock blocks of kSumSquaresBlock elements each. All threads of a block
-// load tiles of them, so that enough loads are in flight; 16 threads add the elements of a sum,
-// whose order leaves no more to do at a time.
+// load tiles of them, so that enough loads are in flight; 16 threads add the elements of a sum: the
+// specified order allows no more.
 inline constexpr int kSquaresLanes = 16, kSquaresPerBlock = 8, kSquaresTile = 1024;
 template <bool kWhole>
 struct SumSquaresBlocks {
@@ -95,7 +95,8 @@ struct SumSquaresBlocks {
   static constexpr int kRow = kSquaresTile + kSquaresLanes;  // two sums use different banks
   static constexpr int kScratch = ceil_div(kRow * kSquaresPerBlock / 2, kThreadsMax);
   static constexpr int kPacksOfRow = kSquaresTile / kPack;
-  static_assert(kPacksOfRow * kSquaresPerBlock == kKept * kThreadsMax);
+  static constexpr int kPacks = kPacksOfRow * kSquaresPerBlock / kThreadsMax;  // of a thread
+  static_assert(kPacksOfRow * kSquaresPerBlock == kPacks * kThreadsMax);
   static_assert(kSumSquaresBlock % kSquaresTile == 0);
 
   const float* x;
@@ -110,12 +111,12 @@ struct SumSquaresBlocks {
 
   template <typename Block>
   STRATA_HOST_DEVICE void operator()(Block& block, int64_t index) const {
-    auto places = block.template keep<Place>();
-    auto added = block.template keep<double>();  // one of them is used
+    auto places = block.template keep<Place, kPacks>();
+    auto added = block.template keep<double, 1>();
     auto* tile = reinterpret_cast<float*>(block.scratch);
     block.each_alone([&](int thread) {
       STRATA_UNROLL
-      for (int j = 0; j < kKept; ++j) {
+      for (int j = 0; j < kPacks; ++j) {
         const int pack = j * kThreadsMax + thread;
         const int64_t at = index * kSquaresPerBlock + pack / kPacksOfRow;
         const int64_t begin = ranges.begin(at) + pack % kPacksOfRow * kPack;
@@ -149,14 +150,14 @@ struct SumSquaresBlocks {
 
   // Elements beyond the end of a sum are zeros, whose squares change no bit of it.
   STRATA_HOST_DEVICE void load(const Place* places, int64_t from, int thread, float* tile) const {
-    Four values[kKept];
+    Four values[kPacks];
     STRATA_UNROLL
-    for (int j = 0; j < kKept; ++j) {
+    for (int j = 0; j < kPacks; ++j) {
       const int64_t at = places[j].begin + from, left = places[j].end - at;
       values[j] = left >= kPack ? load_pack<kWhole>(x + at, left) : load_pack<false>(x + at, left);
     }
     STRATA_UNROLL
-    for (int j = 0; j < kKept; ++j) {
+    for (int j = 0; j < kPacks; ++j) {
       const int pack = j * kThreadsMax + thread;
       float* to = tile + pack / kPacksOfRow * kRow + pack % kPacksOfRow * kPack;
       store_pack<true>(to, kPack, values[j]);

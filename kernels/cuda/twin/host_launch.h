@@ -11,10 +11,10 @@
 // threads, with the same order of every sum.
 namespace strata::kernels::cuda {
 
-template <typename T>
+template <typename T, int kCount>
 struct KeptOfThreads {
   std::vector<T> all;
-  T* of(int thread) { return all.data() + size_t{kKept} * static_cast<size_t>(thread); }
+  T* of(int thread) { return all.data() + size_t{kCount} * static_cast<size_t>(thread); }
 };
 
 class HostBlock {
@@ -36,9 +36,9 @@ class HostBlock {
     each(function);
   }
 
-  template <typename T>
-  KeptOfThreads<T> keep() const {
-    return {std::vector<T>(size_t{kKept} * static_cast<size_t>(threads))};
+  template <typename T, int kCount>
+  KeptOfThreads<T, kCount> keep() const {
+    return {std::vector<T>(size_t{kCount} * static_cast<size_t>(threads))};
   }
 
   template <typename Function, typename Combine>
