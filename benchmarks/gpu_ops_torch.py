@@ -4,20 +4,27 @@
 loop over cuBLASLt (its own choice of algorithm, 32 MiB of workspace) and by PyTorch: products, scaled_dot_product_attention
 by each of its kernels (the backward with use_deterministic_algorithms), rms_norm and copies.
 
-usage: gpu_ops_torch.py STRATA [--seconds N] [--device cpu]
+usage: gpu_ops_torch.py STRATA [--seconds N] [--device cpu] [--libraries FOLDER]
 
-A line for each op: its time, the time of the yardstick, and how many times as fast as that it is. Needs torch.
+A line for each op: its time, the time of the yardstick, and how many times as fast as that it is. Needs torch; exit status 77 without it, or without its GPU.
 """
 
 import argparse
 import ctypes
 import json
+import math
+import os
 import re
 import statistics
 import subprocess
+import sys
 import time
 
-import torch
+try:
+    import torch
+except ImportError:
+    print("PyTorch is not installed")
+    sys.exit(77)
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -29,12 +36,18 @@ def arguments():
     parser.add_argument("strata")
     parser.add_argument("--seconds", default="10", help="of strata bench kernels")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--libraries", default="", help="where strata's own are")
     return parser.parse_args()
 
 
 def ops_of_strata(args):
     command = [args.strata, "bench", "kernels", "--device", args.device, "--recipe", "bf16"]
-    found = subprocess.run([*command, "--seconds", args.seconds, "--json"], check=True, capture_output=True, text=True)
+    folders = filter(None, (args.libraries, os.environ.get("LD_LIBRARY_PATH")))
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
+    command += ["--seconds", args.seconds, "--json"]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    if found.returncode != 0:
+        raise SystemExit(f"gpu_ops_torch.py: strata bench kernels ended with {found.returncode}")
     return json.loads(found.stdout)["ops"]
 
 
@@ -142,7 +155,7 @@ def attention(args, batch, length, size, heads, backward):
         kernels["cuDNN"] = SDPBackend.CUDNN_ATTENTION
 
     def timed(kernel):
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(backward)
         with sdpa_kernel(kernel):
 
             def forward():
@@ -158,9 +171,11 @@ def attention(args, batch, length, size, heads, backward):
         yield f"PyTorch, {name}", lambda kernel=kernel: timed(kernel)
 
 
-def rms_norm(args):
-    x, w = random(args, 4096, 4096), random(args, 4096)
-    yield "PyTorch 4096x4096", lambda: seconds_of(args, lambda: functional.rms_norm(x, (4096,), w))
+def rms_norm(args, elements):
+    cols = math.isqrt(elements // 4)  # as in strata bench kernels
+    x, w = random(args, elements // cols, cols), random(args, cols)
+    name = f"PyTorch {elements // cols}x{cols}"
+    yield name, lambda: seconds_of(args, lambda: functional.rms_norm(x, (cols,), w))
 
 
 def yardsticks_of(args, op):
@@ -173,12 +188,16 @@ def yardsticks_of(args, op):
         heads = round(flops / (2.0 * batch * size * length**2))
         return attention(args, batch, length, size, heads, match[1] == "backward")
     if op["op"] == "rms norm forward" and args.device == "cuda":
-        return rms_norm(args)
+        return rms_norm(args, round(op["bytes_per_s"] * op["seconds"] / 4))  # read and written, 2 bytes each
     return ()
 
 
 def main():
     args = arguments()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print("PyTorch has no GPU here")
+        sys.exit(77)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it would time that too
     where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
     print(f"{where}, torch {torch.__version__}, bf16")
     for op in ops_of_strata(args):

@@ -29,7 +29,7 @@ ldd "$work"/bundle/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u
   xargs -I{} cp -L {} "$work/bundle/lib/"
 for model in "${models[@]}"; do cp -r "$root/tests/data/model/$model" "$work/bundle/tests/data/model/"; done
 cp "$root/tests/data/cli/harbour.txt" "$work/bundle/tests/data/cli/"
-cp "$root/tests/gpu/run.sh" "$root"/tests/gpu/{store,losses_torch}.py "$work/bundle/"
+cp "$root/tests/gpu/run.sh" "$root"/tests/gpu/{store,losses_torch}.py "$root/benchmarks/gpu_ops_torch.py" "$work/bundle/"
 mkdir "$work/bundle/python"
 cp -r "$root/bindings/python/strata" "$work/bundle/python/"
 tar -C "$work" -cf - bundle | xz -T0 -"${XZ_LEVEL:-6}" > "$file"

@@ -3,19 +3,20 @@
 # What works on this machine's GPU, as one table: a line for each part, PASS, FAIL or SKIP with the reason, and the
 # figures below it. Under ten minutes.
 #
-#   run.sh [PART...]     parts: doctor kernels train torch ranks generate store figures sanitizer (all of them)
+#   run.sh [PART...]     parts: doctor kernels train torch ranks generate store figures ops sanitizer (all of them)
 #
 # Runs from the folder that bundle.sh packed, or from a tree with a build folder (BUILD, by default build). LOGS is a
 # folder for what each part printed, WRITER the sizes of the model that generates, TORCH_DEVICE where PyTorch computes.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+own_libraries=
 logs=${LOGS:-$(mktemp -d)}
 mkdir -p "$logs"
 if [[ -d $here/bin ]]; then
   bin=$here/bin
   data=$here/tests/data/model text=$here/tests/data/cli/harbour.txt
-  export LD_LIBRARY_PATH=$here/lib:${LD_LIBRARY_PATH:-}
+  own_libraries=$here/lib
   strata=$bin/strata tests=$bin/kernels_tests
   library=$bin/libstrata.so package=$here/python
 else
@@ -26,14 +27,18 @@ else
   strata=$bin/strata tests=$build/tests/kernels/kernels_tests
   library=$build/bindings/c/libstrata.so package=$root/bindings/python
 fi
-# cuBLASLt, cuDNN and NCCL where the toolkit or the Python packages have them.
-for folder in /usr/local/cuda/lib64 $(python3 -c 'import nvidia, os
+# cuBLASLt, cuDNN and NCCL where the toolkit or the Python packages have them; compute-sanitizer of the toolkit.
+while IFS= read -r folder; do
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done < <(echo /usr/local/cuda/lib64; python3 -c 'import nvidia, os
 for path in nvidia.__path__:
     for folder, _, files in os.walk(path):
-        if any(name.startswith(("libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2")) for name in files): print(folder)' 2> /dev/null); do
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
-done
+        if any(name.startswith(("libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2")) for name in files): print(folder)' 2> /dev/null)
+export PATH=$PATH:/usr/local/cuda/bin
 export STRATA_PLUGIN_PATH=${STRATA_PLUGIN_PATH:-$bin}
+
+# Strata's programs find the libraries of the bundle; PyTorch has its own.
+with_own() { LD_LIBRARY_PATH=${own_libraries:+$own_libraries:}${LD_LIBRARY_PATH:-} "$@"; }
 
 failed=0
 # report PART STATUS WORDS
@@ -46,7 +51,7 @@ report() {
 lines_of() { tail -n "${2:-15}" "$1" | sed 's/^/    /'; }
 
 part_doctor() {
-  "$strata" doctor > "$logs/doctor" 2>&1
+  with_own "$strata" doctor > "$logs/doctor" 2>&1
   if grep -E '^OK +gpu [0-9]' "$logs/doctor" > "$logs/gpu"; then
     report doctor PASS "$(tr -s ' ' < "$logs/gpu" | head -n 1)"
   else
@@ -56,12 +61,12 @@ part_doctor() {
 
 # Every op against the plain loops, twice with equal bits, and every backward against differences of its forward.
 part_kernels() {
-  STRATA_TEST_PLUGIN=$STRATA_PLUGIN_PATH timeout 240 "$tests" --gtest_filter='*OnTheDevice*' > "$logs/kernels" 2>&1
-  local status=$?
-  local passed
+  STRATA_TEST_PLUGIN=$STRATA_PLUGIN_PATH with_own timeout 240 "$tests" --gtest_filter='*OnTheDevice*' > "$logs/kernels" 2>&1
+  local status=$? passed skipped
   passed=$(grep -cE '^\[       OK \]' "$logs/kernels")
+  skipped=$(grep -E '^\[  SKIPPED \] [^0-9]' "$logs/kernels" | tr -s ' ' | cut -d ' ' -f 4 | sort -u | tr '\n' ' ')
   if ((status == 0 && passed > 0)); then
-    report kernels PASS "$passed tests: ops agree with the plain loops and repeat their bits, backwards are derivatives"
+    report kernels PASS "$passed tests: ops agree with the plain loops and repeat their bits, backwards are derivatives${skipped:+; skipped: $skipped}"
   else
     report kernels FAIL "exit $status; tests that fail:"
     grep -E '^\[  FAILED  \]|unknown|cuda:' "$logs/kernels" | sort -u | head -n 20 | sed 's/^/    /'
@@ -81,7 +86,7 @@ train() {
   local out=$logs/run-$1 device=$2 model=$3 recipe=$4
   shift 4
   rm -rf "$out"
-  timeout 60 "$strata" train --model "$data/$model" --data "$logs/tokens.bin" --out "$out" --device "$device" --recipe "$recipe" \
+  with_own timeout 60 "$strata" train --model "$data/$model" --data "$logs/tokens.bin" --out "$out" --device "$device" --recipe "$recipe" \
     --steps 8 --sequence-length 32 --micro-batch 2 --lr 1e-3 "$@" > "$out.log" 2>&1 || return 1
   losses "$out/metrics.jsonl"
 }
@@ -124,7 +129,7 @@ limit = 1e-4 if sys.argv[3] == "fp32" else 2e-2
 if not a or len(a) != len(b): sys.exit(f"{len(a)} losses on the CPU, {len(b)} on the GPU")
 worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
 print(f"worst difference {worst:.1e}, limit {limit:.0e}")
-sys.exit(worst > limit)
+sys.exit(not worst <= limit or any(x != x for x in a + b))
 PYTHON
       then
         bad=$((bad + 1))
@@ -199,7 +204,7 @@ part_torch() {
 # Ranks with a GPU each that send each other memory have the bits of ranks that exchange through the host.
 part_ranks() {
   local gpus direct host words bad=0 count=0
-  gpus=$("$strata" doctor 2> /dev/null | grep -cE '^[A-Z]+ +gpu [0-9]')
+  gpus=$(with_own "$strata" doctor 2> /dev/null | grep -cE '^[A-Z]+ +gpu [0-9]')
   if ((gpus < 2)); then
     report ranks SKIP "ranks that exchange by NCCL need two GPUs or more; this machine has $gpus"
     return
@@ -230,7 +235,7 @@ generated() {
   local out=$logs/generated-$1 tokens=$2 device=$3 recipe=$4 begin end
   shift 4
   begin=$(date +%s%N)
-  timeout 60 "$strata" generate --model "$logs/writer" --prompt "The harbour at night" --prompt "A ship" --prompt So \
+  with_own timeout 60 "$strata" generate --model "$logs/writer" --prompt "The harbour at night" --prompt "A ship" --prompt So \
     --max-new-tokens "$tokens" --temperature 0 --device "$device" --recipe "$recipe" "$@" > "$out" 2> "$out.log" || return 1
   end=$(date +%s%N)
   echo $(((end - begin) / 1000)) > "$out.us"
@@ -242,7 +247,7 @@ generated() {
 part_generate() {
   rm -rf "$logs/writer"
   # shellcheck disable=SC2086
-  if ! "$strata" init --data "$text" --out "$logs/writer" --vocab-size 500 --tied off --recipe fp32 \
+  if ! with_own "$strata" init --data "$text" --out "$logs/writer" --vocab-size 500 --tied off --recipe fp32 \
     ${WRITER:---hidden 1024 --layers 8 --heads 16 --kv-heads 4} > "$logs/init" 2>&1; then
     report generate FAIL "$(tail -n 1 "$logs/init")"
     return
@@ -278,7 +283,8 @@ part_generate() {
 # A PyTorch model that computes on the GPU over a store.
 part_store() {
   mkdir -p "$logs/store"
-  STRATA_LIBRARY=$library PYTHONPATH=$package CUBLAS_WORKSPACE_CONFIG=:4096:8 \
+  # The library of the store is loaded into PyTorch's process, so its own come last.
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$own_libraries STRATA_LIBRARY=$library PYTHONPATH=$package CUBLAS_WORKSPACE_CONFIG=:4096:8 \
     timeout 120 python3 "$here/store.py" "$logs/store" "$bin" > "$logs/store.log" 2>&1
   local status=$?
   if ((status == 77)); then
@@ -293,15 +299,33 @@ part_store() {
 }
 
 part_figures() {
-  local subject
+  local subject status
   for subject in link kernels; do
-    if ! timeout 60 "$strata" bench "$subject" --device cuda > "$logs/figures-$subject" 2>&1; then
-      report figures FAIL "bench $subject: $(tail -n 1 "$logs/figures-$subject")"
+    with_own timeout 60 "$strata" bench "$subject" --device cuda > "$logs/figures-$subject" 2>&1
+    status=$?
+    if ((status != 0)); then
+      report figures FAIL "bench $subject: exit $status (124: not done in a minute): $(tail -n 1 "$logs/figures-$subject")"
       return
     fi
   done
   report figures PASS "below"
   lines_of <(cat "$logs"/figures-{link,kernels}) 70
+}
+
+# Products against a plain loop over cuBLASLt, attention against PyTorch's.
+part_ops() {
+  local status program=$here/gpu_ops_torch.py
+  if [[ ! -e $program ]]; then program=$here/../../benchmarks/gpu_ops_torch.py; fi
+  timeout 90 python3 "$program" "$strata" --seconds 4 --libraries "$own_libraries" > "$logs/ops" 2>&1
+  status=$?
+  if ((status == 77)); then
+    report ops SKIP "$(tail -n 1 "$logs/ops")"
+  elif ((status != 0)); then
+    report ops FAIL "exit $status (124: not done in 90 s): $(tail -n 1 "$logs/ops")"
+  else
+    report ops PASS "$(head -n 1 "$logs/ops"); an op's time, and below it that of its yardsticks"
+    grep -B1 -E '^ ' "$logs/ops" | grep -v '^--' | sed 's/^/    /'
+  fi
 }
 
 # One family of ops after the other, each in its own time, as many as three minutes allow.
@@ -315,7 +339,7 @@ sanitize() {
       slow+=" $family"
       continue
     fi
-    STRATA_TEST_PLUGIN=$STRATA_PLUGIN_PATH timeout 40 compute-sanitizer "${options[@]}" "$tests" \
+    STRATA_TEST_PLUGIN=$STRATA_PLUGIN_PATH with_own timeout 40 compute-sanitizer "${options[@]}" "$tests" \
       --gtest_filter="*OnTheDevice*/$family" > "$logs/sanitizer-$tool-$family" 2>&1
     status=$?
     if ((status == 124)); then
@@ -335,13 +359,11 @@ part_sanitizer() {
     return
   fi
   local clean slow text= tool families sanitizer_began=$SECONDS
-  # Ops whose threads reduce over a block, which twins cannot show; then all.
+  # Ops whose threads reduce or share memory over a block, of which twins show no race; then all.
   for tool in racecheck memcheck; do
-    clean='' slow='' families=(rmsnorm layernorm loss)
-    if [[ $tool == memcheck ]]; then
-      families+=(rope glu elementwise embeddings orderedsums updates productsbyrow attentionoveracache products lossofparts
-        attention fusedattention)
-    fi
+    clean='' slow=''
+    families=(rmsnorm updates loss layernorm widermsnorm widelayernorm embeddings productsbyrow attentionoveracache attention)
+    if [[ $tool == memcheck ]]; then families+=(rope glu elementwise orderedsums products lossofparts fusedattention); fi
     sanitize "$tool" "${families[@]}" || return
     if [[ -z $clean ]]; then
       report sanitizer FAIL "$tool: no family of ops was through in its time"
@@ -353,12 +375,13 @@ part_sanitizer() {
 }
 
 parts=("$@")
-if ((${#parts[@]} == 0)); then parts=(doctor kernels train torch ranks generate store figures sanitizer); fi
+if ((${#parts[@]} == 0)); then parts=(doctor kernels train torch ranks generate store figures ops sanitizer); fi
 for part in "${parts[@]}"; do
-  if ! declare -F "part_$part" > /dev/null; then
-    echo "run.sh: no part $part (doctor kernels train torch ranks generate store figures sanitizer)" >&2
-    exit 2
-  fi
+  if declare -F "part_$part" > /dev/null; then continue; fi
+  echo "run.sh: no part $part (doctor kernels train torch ranks generate store figures ops sanitizer)" >&2
+  exit 2
+done
+for part in "${parts[@]}"; do
   if ((SECONDS > 560)); then
     report "$part" SKIP "ten minutes are over (run it alone: run.sh $part)"
     continue
