@@ -81,7 +81,10 @@ headline "build"
 export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/ccache}
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=true
 cmake --preset cpu > /dev/null
-cmake --build build --target strata -j "${JOBS:-$(nproc)}"
+targets=(strata)
+# With a GPU here, its plugin too.
+if command -v nvidia-smi > /dev/null && cmake --build build --target help | grep -q '^strata_cuda:'; then targets+=(strata_cuda); fi
+cmake --build build --target "${targets[@]}" -j "${JOBS:-$(nproc)}"
 strata=$root/build/bindings/cli/strata
 
 mkdir -p "$dir/nvme"

@@ -48,14 +48,16 @@ config::Device find_gpu(const config::Options& options, const std::string& plugi
   constexpr int64_t kLeastFree = kGiB;
   const std::optional<StartedRank> started = rank_of_environment();
   const bool has_ranks = options.ranks > 1 || (started && started->ranks > 1);
-  if (!options.machine.empty() || has_ranks) return config::Device::kAuto;
+  if (!options.machine.empty() || (started && started->rank > 0)) return config::Device::kAuto;
   const auto has = [](const char* path) { return access(path, F_OK) == 0; };
   const bool has_driver = has("/dev/nvidiactl") || has("/dev/dxg" /* WSL */) || has("/dev/nvmap");
   if (plugin_path.empty() && !has_driver) return config::Device::kAuto;
   std::string why;
   try {
     const std::vector<kernels::DeviceFacts> gpus = exec::list_gpus(plugin_path, why);
-    if (!gpus.empty()) {
+    if (!gpus.empty() && has_ranks) {
+      why = "of several ranks each would need one (give --device cuda)";
+    } else if (!gpus.empty()) {
       const int64_t free = exec::free_bytes_of_gpu(plugin_path, 0);
       if (free >= kLeastFree) {
         // Memory of its own is asked for by --device-memory.

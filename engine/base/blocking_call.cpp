@@ -67,15 +67,15 @@ void BlockingCalls::look_at(BlockingCall& call) {
     report_hang(Error(
         ErrorCode::kDeadline,
         fmt::format("{}: {}: no answer for {:.1f} s, and a thread that waits for it cannot be "
-                    "stopped, so this process must end (the drive or the file server hangs: see "
-                    "dmesg)",
+                    "stopped, so this process must end (the drive, the file server or the GPU "
+                    "hangs: see dmesg)",
                     call.what_, call.path_, age_s)));
   }
   if (age_s <= kWarnAfterS || call.warned_) return;
   call.warned_ = true;
   log(LogLevel::kWarning,
-      fmt::format("{}: {}: no answer for {:.1f} s (the drive or the file server is slow or stuck: "
-                  "see dmesg)",
+      fmt::format("{}: {}: no answer for {:.1f} s (the drive, the file server or the GPU is slow "
+                  "or stuck: see dmesg)",
                   call.what_, call.path_, age_s));
 }
 

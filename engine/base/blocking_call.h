@@ -11,10 +11,10 @@
 
 namespace strata {
 
-// Watches a system call on a file, which may never return: the drive hangs, or the file server is
-// gone. While the object lives, a thread of the environment (environment.h) watches the call. It
-// warns after 30 s and reports a hang after `hang_after_s`, because a thread that waits in the
-// kernel can be neither stopped nor abandoned. Without an environment the object does nothing.
+// Watches a call that may never return, of a file whose drive hangs or whose file server is gone,
+// or of a GPU. While the object lives, a thread of the environment (environment.h) watches the
+// call. It warns after 30 s and reports a hang after `hang_after_s`, because a thread that waits in
+// the kernel can be neither stopped nor abandoned. Without an environment the object does nothing.
 //
 // Threads: any number. Cost: one lock. Failure: the first object of an environment throws Error
 // (kIo) when no thread can be started. `path` must outlive the object.

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
+#include "engine/base/blocking_call.h"
 #include "engine/base/clock.h"
 #include "io/bench_statistics.h"
 
@@ -47,6 +49,8 @@ double OpTimer::median(const char* name, Ranges ranges, const Issue& issue, doub
 }
 
 void await(kernels::Queue& queue, int64_t count) {
+  static const std::string device = "the device that is measured";
+  const BlockingCall call("wait for", device);
   while (queue.completed() < count) queue.sleep(count, 1.0);
 }
 

@@ -2,14 +2,9 @@
 #include "engine/session/setup.h"
 
 #include <fmt/format.h>
-#include <limits.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <limits>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -122,68 +117,6 @@ void collect_device(const config::Options& options, Failures& failures) {
   failures.collect([&] { (void)exec::require_gpu(options.plugin_path, options.device_index); });
 }
 
-namespace {
-
-// The least free memory of the GPUs that the ranks of this process use; 0 where they have none of
-// their own.
-int64_t free_bytes_of_device(const config::Options& options, const train::Job* job) {
-  if (!config::is_gpu(options.device)) return 0;
-  int64_t first = options.device_index, last = first;
-  if (first < 0) {
-    first = job == nullptr ? 0 : job->rank() % job->ranks_on_node();
-    last = job == nullptr ? options.ranks - 1 : first;
-  }
-  const auto gpus = exec::require_gpu(options.plugin_path, last);
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (int64_t index = first; index <= last; ++index) {
-    const int64_t free = exec::free_bytes_of_gpu(options.plugin_path, static_cast<int>(index));
-    least = std::min(least, free);
-    log(LogLevel::kInfo,
-        fmt::format("device: {}:{}: {}; {} free",
-                    config::row_of(config::kind_of(options.device)).name, index,
-                    exec::text_of(gpus[static_cast<size_t>(index)]), format_bytes(free)));
-  }
-  return options.device == config::Device::kCuda ? least : 0;
-}
-
-// By what the device of a rank of this process can send those of others memory, where that matters;
-// empty: it cannot.
-std::string peers_of(const config::Options& options, const train::Job* job) {
-  if (options.ranks == 1 || options.device_exchange == config::DeviceExchange::kHost) return "";
-  if (options.device != config::Device::kCuda) return job == nullptr ? "this process" : "";
-  std::string text;
-  const bool has = exec::gpus_have_peers(options.plugin_path, text);
-  log(LogLevel::kInfo,
-      (has ? "device: GPUs of ranks exchange by " : "device: exchange through the host: ") + text);
-  return has ? text : "";
-}
-
-std::string processors_of_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return "";
-  std::string text;
-  for (int i = 0; i < CPU_SETSIZE; ++i) text += CPU_ISSET(i, &set) ? '1' : '0';
-  return text.substr(0, text.rfind('1') + 1);
-}
-
-}  // namespace
-
-train::NodeFacts read_node(const config::Options& options, const train::Job* job) {
-  std::array<char, HOST_NAME_MAX + 1> host = {};
-  gethostname(host.data(), host.size() - 1);
-  train::RunFacts here;
-  here.limits = config::read_limits();
-  return {.host = host.data(),
-          .processors = processors_of_process(),
-          .limits = here.limits,
-          .host_budget = train::host_budget_of(options, here),
-          .host_is_share = options.host_memory == 0,
-          .nvme_free_bytes = io::free_bytes_of(options.nvme),
-          .device_free_bytes = free_bytes_of_device(options, job),
-          .peers = peers_of(options, job)};
-}
-
 train::RunFacts read_facts(const config::Options& options, train::Job* job) {
   train::RunFacts facts;
   std::vector<train::NodeFacts> nodes = {read_node(options, job)};
@@ -198,6 +131,12 @@ train::RunFacts read_facts(const config::Options& options, train::Job* job) {
                 "mpirun, or leave it out)");
   }
   const std::string machines = train::take_least(nodes, facts);
+  const int64_t free = facts.device_free_bytes;
+  if (free > 0 && options.device_memory > free) {
+    log(LogLevel::kWarning, fmt::format("device-memory: {} is more than the {} that the GPU has "
+                                        "free (lower it)",
+                                        format_bytes(options.device_memory), format_bytes(free)));
+  }
   if (!machines.empty()) log(LogLevel::kInfo, machines);
   if (options.host_memory > facts.limits.usable_bytes()) {
     log(LogLevel::kWarning,
@@ -263,6 +202,11 @@ train::RunFacts read_facts_elsewhere(const config::Machine& machine, config::Opt
                     name, format_bytes(asked), machine.name, format_bytes(has)));
   };
   warn_beyond("host-memory", options.host_memory, machine.host_bytes);
+  if (config::row_of(machine.device).is_gpu && !config::is_gpu(options.device)) {
+    log(LogLevel::kWarning,
+        fmt::format("device: {} has a GPU's rates, and so have these times (leave out --device)",
+                    machine.name));
+  }
   warn_beyond("device-memory", options.device_memory, machine.device_bytes);
   if (const int64_t count = train::drives_of(options, machine).count; named > 0 && named != count) {
     log(LogLevel::kInfo,
