@@ -21,7 +21,7 @@ struct Machine {
   int64_t host_bytes = 0;    // what all processes of a run may use together
   int64_t device_bytes = 0;  // per device; 0 for cpu
 
-  double matmul_flops_per_s = 0;         // per device: large matrix products of the recipe's type
+  double matmul_flops_per_s = 0;         // per device: large matrix products, of f32
   double memory_bytes_per_s = 0;         // host memory, reads and writes together
   double device_memory_bytes_per_s = 0;  // per device
   double upload_bytes_per_s = 0;         // per device, host to device

@@ -216,7 +216,9 @@ TEST_F(CudaProgram, AutoIsAGpuThatWorksForOneRank) {
   const auto is_on_gpu = [&](const std::string& text) { return text.find(gpu) != text.npos; };
   EXPECT_TRUE(is_on_gpu(said_by("auto", {"--steps", "2", "--device-memory", "1GiB"})));
   EXPECT_FALSE(is_on_gpu(said_by("cpu", {"--steps", "2", "--device", "cpu"})));
-  EXPECT_FALSE(is_on_gpu(said_by("ranks", {"--steps", "2", "--ranks", "2"})));
+  const std::string of_ranks = said_by("ranks", {"--steps", "2", "--ranks", "2"});
+  EXPECT_FALSE(is_on_gpu(of_ranks));
+  EXPECT_SAYS(of_ranks, "auto is the CPU and not the GPU: of several ranks each would need one");
   EXPECT_FALSE(is_on_gpu(said_by("mesh", {"--steps", "2", "--mesh", "shard=2"})));
   EXPECT_FALSE(is_on_gpu(said(train("machine", {}), 0))) << "the file's figures are a CPU's";
   set_fake("driver=0");
@@ -402,6 +404,15 @@ TEST_F(CudaProgram, AKernelThatNeverEndsEndsTheRunWithinTheDeadline) {
     set_fake("");
     EXPECT_EQ(state_after(out, {"--resume"}), state);
   }
+}
+
+// The model is measured on the GPU before there is a plan.
+TEST_F(CudaProgram, AKernelThatNeverEndsWhileItIsMeasuredEndsTheRunToo) {
+  set_fake("hang@8");
+  Arguments measured = train("measured", {"--device", "cuda", "--io-deadline", "1"});
+  const auto machine = std::find(measured.begin(), measured.end(), "--machine");
+  measured.erase(machine, machine + 2);
+  EXPECT_SAYS(said(measured, 4), "error: wait for: the device that is measured: no answer for 1.");
 }
 
 }  // namespace

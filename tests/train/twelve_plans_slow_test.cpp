@@ -79,7 +79,7 @@ plan::LowerBound bound_of(const RunPlan& run) {
 // Arithmetic with everything computed twice in forward, and only then 34 bytes a parameter over the
 // drives, which is all state and the gradients in both directions (engine/ARCHITECTURE.md).
 double without_any_overlap_s(const config::Machine& machine, double parameters, double flops) {
-  return flops * 8 / 6 / machine.matmul_flops_per_s +
+  return flops * 8 / 6 / machine.matmul_bf16_flops_per_s +
          34 * parameters / machine.nvme_mixed_bytes_per_s;
 }
 
@@ -155,7 +155,7 @@ TEST_P(PlansOfMachines, AreSoundUseTheTiersAndTakeAboutAsLongAsTheyMust) {
   const double products = 6 * 65536 * (parameters - embedding);
   EXPECT_GE(run.model_flops, products);
   EXPECT_LE(run.model_flops, 1.2 * products);
-  const double mfu = run.model_flops / simulated.step_s / machine.matmul_flops_per_s;
+  const double mfu = run.model_flops / simulated.step_s / machine.matmul_bf16_flops_per_s;
   EXPECT_GE(mfu, expected.mfu_min);
   EXPECT_LE(mfu, expected.mfu_max);
 }
