@@ -2,6 +2,8 @@
 // The ops that the device's memory limits.
 #include "engine/exec/kernel_bench_ops.h"
 
+#include <algorithm>
+
 #include "engine/base/units.h"
 
 namespace strata::exec {
@@ -129,6 +131,21 @@ void KernelList::add_norms(std::vector<BenchedKernel>& list) const {
                                         .dres = m.outer(count),
                                         .dx = m.outer(count),
                                         .dw = m.floats(cols)};
+      }));
+  const int64_t size = std::min<int64_t>(128, cols), heads = cols / size;
+  list.push_back(kernel<&DeviceOps::rms_norm_backward>(
+      "rms norm of heads backward", Roof::kBytes, 3 * inner, [=](Operands& m) {
+        return kernels::RmsNormBackward{.dtype = type,
+                                        .inside = true,
+                                        .rows = rows,
+                                        .groups = heads,
+                                        .cols = size,
+                                        .x = m.inner(count).data,
+                                        .w = m.outer(size),
+                                        .rstd = m.floats(rows * heads),
+                                        .dy = m.inner(count),
+                                        .dx = m.inner(count).data,
+                                        .dw = m.floats(size)};
       }));
   list.push_back(kernel<&DeviceOps::layer_norm_forward>(
       "layer norm forward", Roof::kBytes, outer + inner, [=](Operands& m) {
