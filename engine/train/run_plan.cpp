@@ -267,24 +267,18 @@ void set_passes(const Passes& passes, RunPlan& run, const config::Options& optio
 
 void require_fit(model::ModelSpec spec, const config::Options& options, const RunFacts& facts) {
   RunPlan run = prepare(std::move(spec), options, facts);
-  std::optional<plan::DoesNotFit> refusal;
-  int64_t missing = 0;  // bytes, for the refusal
-  plan::PlanInput of_refusal;
+  LeastRefusal refusal;
   for (const Passes& passes : passes_of(run, options)) {
     set_passes(passes, run, options, facts);
     try {
       return require_stages_fit(run, options, facts);
     } catch (const plan::DoesNotFit& why) {
-      const int64_t bytes = missing_bytes(why, run);
-      if (refusal && bytes >= missing) continue;
-      missing = bytes;
-      refusal.emplace(why);
-      of_refusal = run.input;
+      refusal.add(why, run);
     }
   }
-  set_passes({of_refusal.windows, of_refusal.mode}, run, options, facts);
-  run.input = of_refusal;
-  explain_refusal(run, options, facts, *refusal);
+  set_passes({refusal.input.windows, refusal.input.mode}, run, options, facts);
+  run.input = refusal.input;
+  explain_refusal(run, options, facts, *refusal.why);
 }
 
 namespace {

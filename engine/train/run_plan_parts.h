@@ -80,6 +80,16 @@ plan::Cost cost_of(const std::vector<plan::PlannedRun>& stages, const RunPlan& r
 // The bytes for want of which run.input is refused.
 int64_t missing_bytes(const plan::DoesNotFit& why, const RunPlan& run);
 
+// Of refusals the one that lacks least, and what was refused.
+struct LeastRefusal {
+  std::optional<plan::DoesNotFit> why = {};
+  int64_t missing = 0;  // bytes
+  plan::PlanInput input = {};
+
+  // Of run.input.
+  void add(const plan::DoesNotFit& other, const RunPlan& run);
+};
+
 // Explains a refusal, which is about arenas of a rank, in terms of the user's budget for all ranks
 // of a machine.
 [[noreturn]] void explain_refusal(const RunPlan& run, const config::Options& options,

@@ -150,6 +150,14 @@ int64_t missing_bytes(const plan::DoesNotFit& why, const RunPlan& run) {
   return bytes;
 }
 
+void LeastRefusal::add(const plan::DoesNotFit& other, const RunPlan& run) {
+  const int64_t bytes = missing_bytes(other, run);
+  if (why && bytes >= missing) return;
+  why.emplace(other);
+  missing = bytes;
+  input = run.input;
+}
+
 namespace {
 
 // The refusal of the stage of a pipeline that lacks most.

@@ -219,9 +219,7 @@ struct Tried {
   Rival rival = {};
   std::vector<plan::PlannedRun> best = {};
   plan::PlanInput of_best = {};
-  std::optional<plan::DoesNotFit> refusal = {};
-  int64_t missing = 0;  // bytes, for the refusal
-  plan::PlanInput of_refusal = {};
+  LeastRefusal refusal = {};
 
   // Large models take seconds to plan. Whether other windows or another mode are worth that shows
   // in a rough plan, which may be somewhat slower than the plan itself.
@@ -248,11 +246,7 @@ struct Tried {
         of_best = run.input;
         if (const Rival now = rival_of(best, run); now.step_s < rival.step_s) rival = now;
       } catch (const plan::DoesNotFit& why) {
-        const int64_t bytes = missing_bytes(why, run);
-        if (refusal && bytes >= missing) continue;
-        missing = bytes;
-        refusal.emplace(why);
-        of_refusal = run.input;
+        refusal.add(why, run);
       }
     }
   }
@@ -274,16 +268,16 @@ std::vector<plan::PlannedRun> plan_chunks(RunPlan& run, const config::Options& o
   // alone.
   const bool is_free = options.pipeline_schedule == config::PipelineSchedule::kAuto &&
                        !(facts.rough && options.pipeline_chunks > 1);
-  const bool may_fit = !tried.best.empty() || !tried.refusal;
+  const bool may_fit = !tried.best.empty() || !tried.refusal.why;
   if (run.input.mesh.pipeline > 1 && is_free && may_fit) {
     const int count = (tried.best.empty() ? run.input : tried.of_best).windows.count;
     tried.add({count, plan::PipelineOrder::kDelayedProducts}, run, options, facts);
   }
-  if (tried.best.empty() && !tried.refusal) return {};
-  const plan::PlanInput& of = tried.best.empty() ? tried.of_refusal : tried.of_best;
+  if (tried.best.empty() && !tried.refusal.why) return {};
+  const plan::PlanInput& of = tried.best.empty() ? tried.refusal.input : tried.of_best;
   set_passes({of.windows, of.mode}, run, options, facts);
   run.input = of;
-  if (tried.best.empty()) throw *tried.refusal;
+  if (tried.best.empty()) throw *tried.refusal.why;
   turn_to_stage(0, run);
   return std::move(tried.best);
 }

@@ -50,32 +50,23 @@ TEST(CudaAttention, OnTheDeviceIsOfCudnnWhereThatIs) {
     run();
     return tested->device->fused_ops() - before;
   };
-  AttentionForward forward = {.batch = 2,
-                              .length = 256,
-                              .heads = kHeads,
-                              .kv_heads = kKeyHeads,
-                              .head_size = kSize,
-                              .scale = 0.125f,
-                              .q = q,
-                              .k = k,
-                              .v = v,
-                              .o = o,
-                              .lse = lse.floats()};
-  const AttentionBackward backward = {.batch = 2,
-                                      .length = 256,
-                                      .heads = kHeads,
-                                      .kv_heads = kKeyHeads,
-                                      .head_size = kSize,
-                                      .scale = 0.125f,
-                                      .q = q,
-                                      .k = k,
-                                      .v = v,
-                                      .o = o,
-                                      .lse = lse.floats(),
-                                      .d_o = d_o,
-                                      .dq = dq,
-                                      .dk = dk,
-                                      .dv = dv};
+  const auto op_of = [&](auto op) {
+    op.batch = 2;
+    op.length = kRows / 2;
+    op.heads = kHeads;
+    op.kv_heads = kKeyHeads;
+    op.head_size = kSize;
+    op.scale = 0.125f;
+    op.q = q;
+    op.k = k;
+    op.v = v;
+    op.o = o;
+    op.lse = lse.floats();
+    return op;
+  };
+  AttentionForward forward = op_of(AttentionForward());
+  const AttentionBackward backward =
+      op_of(AttentionBackward{.d_o = d_o, .dq = dq, .dk = dk, .dv = dv});
   const Backend& backend = tested->backend;
   EXPECT_EQ(fused_by([&] { run_op<&Backend::attention_forward>(backend, draw, forward); }), 1);
   EXPECT_EQ(fused_by([&] { run_op<&Backend::attention_backward>(backend, draw, backward); }), 1);
